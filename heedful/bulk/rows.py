@@ -41,7 +41,7 @@ from heedful.bulk.formats import (
 from heedful.bulk.journal import PARTIAL, Record
 from heedful.bulk.parquet import ParquetReader, ParquetWriter
 from heedful.bulk.units import Unit
-from heedful.data.workers import cores, in_order
+from heedful.data.workers import WorkerPool, cores
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError, ModelError, NotFiniteError
 from heedful.files import make_folder, sync_folder, writing
@@ -133,6 +133,7 @@ class SharedModel:
     onednn: bool
     memory_share: float = 1.0  # of the GPU's memory, where several processes use it
     opened: ClassVar[dict[SharedModel, Translator]] = {}  # the model of this process
+    pools: ClassVar[dict[tuple[SharedModel, int], WorkerPool[Sequence[Cell], PortionValues]]] = {}
 
     def open(self) -> Translator:
         """Return the model, opened once; raise ConfigError if it is not the one that the run was started with."""
@@ -160,6 +161,20 @@ class SharedModel:
         workers = workers or max(1, min(MOST_WORKERS, cores() // 2, int(free / (batch + CONTEXT))))
         share = (free / workers - CONTEXT) / torch.cuda.get_device_properties(device).total_memory
         return replace(self, memory_share=max(0.01, share) if workers > 1 else 1.0), workers
+
+    def pool(self, workers: int) -> WorkerPool[Sequence[Cell], PortionValues]:
+        """Return the worker processes of this process, which are kept from unit to unit."""
+        if (self, workers) not in self.pools:
+            self.close_pools()
+            self.pools[self, workers] = WorkerPool(self, workers)
+        return self.pools[self, workers]
+
+    @classmethod
+    def close_pools(cls) -> None:
+        """End the worker processes."""
+        for pool in cls.pools.values():
+            pool.close()
+        cls.pools.clear()
 
     def __call__(self, cells: Sequence[Cell]) -> PortionValues:
         """Translate a portion: the job of a worker process."""
@@ -233,7 +248,7 @@ class RowTranslator:
                 waiting.append(portion)
                 yield portion.cells
 
-        with closing(in_order(self.shared, cells(), self.workers)) as results:
+        with closing(self.shared.pool(self.workers).in_order(cells())) as results:
             for values, smallest, notes in results:
                 self.smallest = min(self.smallest, smallest)
                 for kind, (note, count) in notes.items():

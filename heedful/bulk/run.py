@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -204,7 +204,7 @@ class BulkRun:
         """Open the model, check the settings, and fix the number of threads and the size of batches."""
         threads, batch_tokens = self.options.get("threads", 0), self.options.get("batch_tokens", 0)
         known = self.journal.run()
-        with using_onednn(known.get("onednn")):  # another library would round differently
+        with using_onednn(known["onednn"]) if "onednn" in known else nullcontext():  # another would round differently
             self._open_model(threads)
             onednn = onednn_is_faster()
         self._check_settings()
@@ -292,6 +292,8 @@ class BulkRun:
                     self.report.add(result)
                 self.journal.write_manifest(self.units, now=False)
         finally:
+            SharedModel.close_pools()
+            SharedModel.opened.clear()
             self.journal.write_manifest(self.units)
         self.journal.remove_partial(pending)
         self.report.missing = sum(unit.name not in self.journal.records for unit in self.units)

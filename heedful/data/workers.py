@@ -14,10 +14,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import chain, islice
 from queue import SimpleQueue
-from typing import IO, TypeVar, cast
+from typing import IO, Generic, TypeVar, cast
 
 from heedful.errors import WorkerError
 
@@ -34,49 +34,74 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_order(
-    job: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
-) -> Generator[Result, None, None]:
-    """Yield `job(item)` for each item, in order, computed in worker processes, one for each core by default.
+class WorkerPool(Generic[Item, Result]):
+    """Worker processes, one for each core by default, that are started when they are needed and compute one job.
 
-    A single item is computed in this process. At most `2 * processes` results wait, and items are taken from the
-    iterator as they are needed. `job` is sent to each worker once and must be picklable: an instance of a callable
-    class in heedful. Close the iterator to end the workers at once. Raises WorkerError if a worker dies.
+    `job` is sent to each worker once and must be picklable: an instance of a callable class in heedful. Close the pool
+    to end the workers.
     """
-    items = iter(items)
-    first = list(islice(items, 2))
-    processes = cores() if processes is None else processes
-    if len(first) < 2 or processes < 2 or not sys.executable:
-        yield from map(job, chain(first, items))
-        return
-    workers: list[_PoolWorker] = []
-    idle: SimpleQueue[_PoolWorker] = SimpleQueue()
-    waiting: deque[Future[Result]] = deque()
-    threads = ThreadPoolExecutor(processes)
 
-    def run(item: Item) -> Result:
-        worker = idle.get()
+    def __init__(self, job: Callable[[Item], Result], processes: int | None = None) -> None:
+        self.job, self.processes = job, cores() if processes is None else processes
+        self.workers: list[_PoolWorker] = []
+        self.idle: SimpleQueue[_PoolWorker] = SimpleQueue()
+
+    def in_order(self, items: Iterable[Item]) -> Generator[Result, None, None]:
+        """Yield `job(item)` for each item, in order.
+
+        A single item is computed in this process, as long as there are no workers. At most `2 * processes` results
+        wait, and items are taken from the iterator as they are needed. Where an item fails, or the iterator is closed,
+        the workers are ended at once. Raises WorkerError if a worker dies.
+        """
+        items = iter(items)
+        first = list(islice(items, 2))
+        if self.processes < 2 or not sys.executable or (len(first) < 2 and not self.workers):
+            yield from map(self.job, chain(first, items))
+            return
+        waiting: deque[Future[Result]] = deque()
+        threads = ThreadPoolExecutor(self.processes)
+        done = False
+        try:
+            for item in chain(first, items):
+                if len(self.workers) < self.processes:  # no more workers than items
+                    self.workers.append(_PoolWorker(self.job))
+                    self.idle.put(self.workers[-1])
+                waiting.append(threads.submit(self._run, item))
+                if len(waiting) > 2 * self.processes:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+            done = True
+        finally:
+            if not done:
+                for worker in self.workers:
+                    worker.process.kill()
+            threads.shutdown(cancel_futures=True)
+            if not done:
+                self.close()
+
+    def _run(self, item: Item) -> Result:
+        worker = self.idle.get()
         try:
             return cast(Result, worker.run(item))
         finally:
-            idle.put(worker)
+            self.idle.put(worker)
 
-    try:
-        for item in chain(first, items):
-            if len(workers) < processes:  # no more workers than items
-                workers.append(_PoolWorker(job))
-                idle.put(workers[-1])
-            waiting.append(threads.submit(run, item))
-            if len(waiting) > 2 * processes:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for worker in workers:
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self.workers:
             worker.process.kill()
-        threads.shutdown(cancel_futures=True)
-        for worker in workers:
+        for worker in self.workers:
             worker.close()
+        self.workers, self.idle = [], SimpleQueue()
+
+
+def in_order(
+    job: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
+) -> Generator[Result, None, None]:
+    """Yield `job(item)` for each item, in order, by worker processes that end with it: see `WorkerPool`."""
+    with closing(WorkerPool(job, processes)) as pool:
+        yield from pool.in_order(items)
 
 
 class _PoolWorker:

@@ -68,6 +68,26 @@ def test_progress_goes_on_in_order_with_workers(tiny: Path, rows: Path, tmp_path
     assert len(seen) >= 4
 
 
+def test_workers_are_kept_from_file_to_file(tiny: Path, rows: Path, tmp_path: Path) -> None:
+    again = tmp_path / "in2.jsonl"
+    again.write_bytes(rows.read_bytes())
+    small = tmp_path / "in3.jsonl"
+    small.write_text(json.dumps({"text": "a b"}) + "\n", "utf-8")
+    seen: dict[str, set[int]] = {}
+    options = {"workers": 2, "threads": 1, "device": "cpu"}
+    heedful.translate_files(
+        tiny,
+        [rows, again, small],
+        tmp_path / "out",
+        progress=lambda state: seen.setdefault(state.unit, set()).update(children()),
+        **options,
+    )
+    assert len(seen["in.jsonl"]) == 2
+    assert seen["in.jsonl"] == seen["in2.jsonl"] == seen["in3.jsonl"]
+    assert (tmp_path / "out" / "in.jsonl").read_bytes() == (tmp_path / "out" / "in2.jsonl").read_bytes()
+    assert not children()
+
+
 def kill_one() -> Iterator[int]:
     until = time.monotonic() + 60
     while time.monotonic() < until:
@@ -131,6 +151,6 @@ def test_on_a_cpu_there_is_one_process(tiny: Path, rows: Path, tmp_path: Path, m
     def forbidden(*_: object) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("heedful.bulk.rows.in_order", forbidden)
+    monkeypatch.setattr("heedful.bulk.rows.WorkerPool", forbidden)
     heedful.translate_files(tiny, rows, tmp_path / "out", threads=1, device="cpu")
     assert MOST_WORKERS > 1

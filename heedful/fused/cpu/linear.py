@@ -20,7 +20,7 @@ FASTER = 1.25  # times as fast as BLAS: for less, oneDNN is not used
 LARGE = 2**24  # weights that no cache holds: oneDNN reads them faster for a single row, too
 DIVIDED = 2**20  # a matrix that oneDNN reads faster for a single row with several threads; BLAS uses one for it
 TRIAL = (5, 256, 1024)  # rows, inputs and outputs of the product by which the libraries are compared
-ROUNDS = 7
+ROUNDS = 30  # of which the fastest counts: a busy machine delays most
 
 
 class Packable(nn.Module):
@@ -94,17 +94,25 @@ def _works() -> bool:
 
 @cache
 def _measured() -> bool:
-    """Whether oneDNN is clearly faster than PyTorch's BLAS; measured once, in 3 ms."""
+    """Whether oneDNN is clearly faster than PyTorch's BLAS; measured once, in 4 ms, with one thread.
+
+    With several, threads would wait for those that other programs have interrupted, and the result would be chance.
+    """
     if not _works():
         return False
     rows, inputs, outputs = TRIAL
-    with torch.inference_mode():
-        x, b, W = torch.ones(rows, inputs), torch.ones(outputs), torch.ones(outputs, inputs)
-        packed = reorder(W)
-        blas, onednn = _fastest(
-            lambda: torch.addmm(b, x, W.t()),
-            lambda: torch.ops.mkldnn._linear_pointwise(x, packed, b, "none", (), ""),
-        )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode():
+            x, b, W = torch.ones(rows, inputs), torch.ones(outputs), torch.ones(outputs, inputs)
+            packed = reorder(W)
+            blas, onednn = _fastest(
+                lambda: torch.addmm(b, x, W.t()),
+                lambda: torch.ops.mkldnn._linear_pointwise(x, packed, b, "none", (), ""),
+            )
+    finally:
+        torch.set_num_threads(threads)
     return blas > FASTER * onednn
 
 
