@@ -25,6 +25,8 @@ from heedful.trace.trace import END, Text, Trace, Word
 
 Links = frozenset[tuple[int, int]]  # (source word, target word), counted from 0
 
+CELLS = 2_000_000  # source tokens × target tokens of the pairs whose lines are made together, of 60 bytes each
+
 _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 _WORD = re.compile(r"\S+")
 
@@ -265,6 +267,18 @@ def pharaoh_lines(traces: Sequence[Trace]) -> list[str]:
     The lines are those of `str(align_trace(trace, spaced=True))`, in a fraction of the time, because all pairs are one
     flat array. Raises ConfigError for a model without attention.
     """
+    lines, some, cells = list[str](), list[Trace](), 0
+    for trace in traces:
+        some.append(trace)
+        cells += len(trace.source.tokens) * len(trace.target.tokens)
+        if cells > CELLS:
+            lines += _pharaoh_lines(some)
+            some, cells = [], 0
+    return lines + _pharaoh_lines(some)
+
+
+def _pharaoh_lines(traces: Sequence[Trace]) -> list[str]:
+    """Return the same for traces that are small enough to be one flat array."""
     sides = [(_words_of_tokens(trace.source), _words_of_tokens(trace.target)) for trace in traces]
     numbers = [n for n, ((source, _), (target, _)) in enumerate(sides) if source and target]
     lines = [""] * len(traces)

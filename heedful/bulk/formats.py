@@ -354,7 +354,9 @@ class _TsvRows:
         try:
             self.at, self.width = columns.position(names, where), len(names)
         except ConfigError as error:
-            raise ConfigError(f"{error} If this is no header, give a number, such as column='1'") from None
+            raise ConfigError(
+                f"{error} If the file has no header, give a number, such as column='1' for the first column"
+            ) from None
         columns.check_free(names, where)
 
     def __call__(self, raw: bytes, columns: Columns, where: str) -> LineRow:
@@ -370,7 +372,7 @@ class _TsvRows:
 
 
 class _JsonRows:
-    """Parses lines of JSON; the first object has to have the field, and where it is missing later, there is no text."""
+    """Parses lines of JSON; the first object has to have the field, and a later one without it is refused."""
 
     def __init__(self) -> None:
         self.first = True
@@ -392,7 +394,9 @@ class _JsonRows:
             columns.position(list(record), where, "field")
             self.first = False
         columns.check_free(record, where)
-        return LineRow(raw, checked_cell(record.get(columns.name), len(raw)))
+        if columns.name not in record:
+            return LineRow(raw, Refused(f"there is no field '{columns.name}'"))
+        return LineRow(raw, checked_cell(record[columns.name], len(raw)))
 
 
 def checked_cell(value: object, size: int = 0) -> Cell:

@@ -171,7 +171,7 @@ class Journal:
                 sync_folder(self.folder)
         known = self.run()
         self._compare(known, {**run, "settings": json.loads(json.dumps(dict(settings)))})
-        return {name: int(known[name]) for name in sizes}
+        return {name: int(known.get(name, size)) for name, size in sizes.items()}
 
     def run(self) -> Record:
         """Return the content of `run.json`, {} if there is none yet."""
@@ -187,16 +187,16 @@ class Journal:
         name = self.destination.name
         if known.get("format") != FORMAT:
             raise ConfigError(f"{name}: written by heedful {known.get('heedful')!s:.40}; choose another folder")
-        if known["model"] != now["model"]:
-            raise ConfigError(
-                f"{name}: what is there was translated by another model; its weights, vocabulary or read-out differ. "
-                "Choose another folder"
-            )
         before, after = known["settings"], now["settings"]
         if changed := [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]:
             pairs = ", ".join(f"{key} was {before.get(key)!r} and is {after.get(key)!r}" for key in changed)
             raise ConfigError(
                 f"{name}: what is there was translated with other settings: {pairs}. Choose another folder"
+            )
+        if known["model"] != now["model"]:
+            raise ConfigError(
+                f"{name}: what is there was translated by another model; its weights, vocabulary or read-out differ. "
+                "Choose another folder"
             )
 
     def write_manifest(self, units: Sequence[Unit], now: bool = True) -> None:

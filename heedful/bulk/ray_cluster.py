@@ -12,14 +12,16 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from heedful.bulk.formats import Cell
 from heedful.bulk.journal import RUN, Record
-from heedful.bulk.rows import RowTranslator, SharedModel, translate_unit
+from heedful.bulk.rows import PortionValues, RowTranslator, SharedModel, sharing_memory, translate_unit
 from heedful.bulk.units import Destination, Unit
+from heedful.data.workers import WorkerPool
 from heedful.errors import ConfigError, HeedfulError, MachineError, WorkerError, install_command
 
 RETRIES = 5  # of a unit whose worker or node dies
@@ -33,7 +35,7 @@ class RayJob:
 
     model: SharedModel
     destination: Destination
-    workers: int = 1  # processes for each unit
+    workers: int = 1  # processes that share a GPU
 
 
 class RayCluster:
@@ -52,10 +54,9 @@ class RayCluster:
     def results(self, job: RayJob, units: Sequence[Unit]) -> Iterator[tuple[Unit, Record | HeedfulError]]:
         """Yield each unit, as soon as it is done, with its record, or why it failed."""
         # Given by `options`: as arguments of `remote`, num_gpus would end a worker after each task, and its model.
-        cpus = job.workers if self.gpus else job.model.threads * job.workers
-        needs = {"num_gpus": 1 if self.gpus else 0, "num_cpus": cpus}
+        needs = {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_gpus": 0, "num_cpus": job.model.threads}
         task = self.ray.remote(_translate).options(**needs, max_retries=RETRIES)
-        slots = self.gpus or max(1, self.cpus // cpus)
+        slots = self.gpus or max(1, self.cpus // job.model.threads)
         shared = self.ray.put(job)
         left, running = iter(units), dict[Any, Unit]()
         while True:
@@ -104,6 +105,9 @@ def connect(address: str) -> Iterator[RayCluster]:
             ray.shutdown()
 
 
+_pools: dict[RayJob, WorkerPool[Sequence[Cell], PortionValues]] = {}  # the workers of this process
+
+
 def _translate(job: RayJob, unit: Unit) -> Record | HeedfulError:
     """Translate a unit on a worker; return its record, or why it failed."""
     try:
@@ -113,9 +117,15 @@ def _translate(job: RayJob, unit: Unit) -> Record | HeedfulError:
                 "on a file system that all nodes share"
             )
         translator = job.model.open()
-        shared, workers = job.model.divided(translator, job.workers)
-        rows = RowTranslator(translator, shared.settings, shared.batch_tokens, shared, workers)
-        return translate_unit(unit, job.destination.folder / unit.name, rows, uuid.uuid4().hex)
+        if job not in _pools:
+            for pool in _pools.values():
+                pool.close()
+            _pools.clear()
+            if job.workers > 1:
+                _pools[job] = job.model.pool(translator, job.workers)
+        with sharing_memory(translator.device, job.workers) if job.workers > 1 else nullcontext():
+            rows = RowTranslator(translator, job.model.settings, job.model.batch_tokens, _pools.get(job))
+            return translate_unit(unit, job.destination.folder / unit.name, rows, uuid.uuid4().hex)
     except HeedfulError as error:
         return error
     except MemoryError:

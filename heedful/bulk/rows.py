@@ -17,8 +17,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
@@ -46,7 +47,7 @@ from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError, ModelError, NotFiniteError
 from heedful.files import make_folder, sync_folder, writing
 from heedful.fused.cpu.linear import using_onednn
-from heedful.models.device import DecodingLoad, free_memory
+from heedful.models.device import DecodingLoad, free_memory, release_memory
 from heedful.translator import Translation, Translator, load
 from heedful.translator.aligning import link_lines
 from heedful.translator.pipeline import TraceChoice
@@ -55,7 +56,8 @@ from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS, LoadKeyw
 ROWS = 1_000  # that are translated together, at least
 TOKENS_OF_ROW = 8  # a larger batch takes more rows: one for each 8 tokens of batch_tokens
 MOST_WORKERS = 6  # processes that share a GPU, by default
-CONTEXT = 2**31  # bytes that each takes on the GPU besides its batch
+CONTEXT = 2**31  # bytes that each takes on the GPU besides batch and weights
+SLACK = 1.25  # times what a batch and weights take: for the states of slots, and what PyTorch keeps
 USUAL = (30, 40)  # source and target tokens of a sentence, for an estimate
 ROW_CHARACTERS = 1_000  # for each of these rows, of all together
 
@@ -131,9 +133,9 @@ class SharedModel:
     settings: BulkSettings
     batch_tokens: int
     onednn: bool
+    products: str = "highest"  # PyTorch's precision of products in fp32
     memory_share: float = 1.0  # of the GPU's memory, where several processes use it
-    opened: ClassVar[dict[SharedModel, Translator]] = {}  # the model of this process
-    pools: ClassVar[dict[tuple[SharedModel, int], WorkerPool[Sequence[Cell], PortionValues]]] = {}
+    opened: ClassVar[dict[SharedModel, Translator]] = {}  # the model of a worker process
 
     def open(self) -> Translator:
         """Return the model, opened once; raise ConfigError if it is not the one that the run was started with."""
@@ -141,6 +143,8 @@ class SharedModel:
             self.opened.clear()
             if self.memory_share < 1:
                 torch.cuda.set_per_process_memory_fraction(self.memory_share)
+            if self.products != torch.get_float32_matmul_precision():
+                torch.set_float32_matmul_precision(self.products)
             model = self.paths[0] if len(self.paths) == 1 else self.paths
             with using_onednn(self.onednn):
                 translator = load(model, self.device, threads=self.threads, **self.settings.opening)
@@ -150,36 +154,52 @@ class SharedModel:
             self.opened[self] = translator
         return self.opened[self]
 
-    def divided(self, translator: Translator, workers: int = 0) -> tuple[SharedModel, int]:
-        """Return this for processes that share the device, and their number, by default as many as fit on a GPU."""
-        device = translator.device
-        if workers == 1 or device.type != "cuda" or (translator.engine is not None and not workers):
-            return self, workers or 1
-        free = free_memory(device) or 0
-        load = DecodingLoad(self.settings.how.beam, 1)
-        batch = self.batch_tokens * translator.batch_sizes.need.bytes_per_token(*USUAL, load)
-        workers = workers or max(1, min(MOST_WORKERS, cores() // 2, int(free / (batch + CONTEXT))))
-        share = (free / workers - CONTEXT) / torch.cuda.get_device_properties(device).total_memory
-        return replace(self, memory_share=max(0.01, share) if workers > 1 else 1.0), workers
+    def pool(self, translator: Translator, workers: int) -> WorkerPool[Sequence[Cell], PortionValues]:
+        """Return worker processes that translate portions besides this one, each with its share of the GPU's memory."""
+        share = memory_share(workers) if translator.device.type == "cuda" else 1.0
+        return WorkerPool(replace(self, memory_share=share), workers, partial(self.values, translator))
 
-    def pool(self, workers: int) -> WorkerPool[Sequence[Cell], PortionValues]:
-        """Return the worker processes of this process, which are kept from unit to unit."""
-        if (self, workers) not in self.pools:
-            self.close_pools()
-            self.pools[self, workers] = WorkerPool(self, workers)
-        return self.pools[self, workers]
-
-    @classmethod
-    def close_pools(cls) -> None:
-        """End the worker processes."""
-        for pool in cls.pools.values():
-            pool.close()
-        cls.pools.clear()
+    def values(self, translator: Translator, cells: Sequence[Cell]) -> PortionValues:
+        """Translate a portion by a model that is open."""
+        rows = RowTranslator(translator, self.settings, self.batch_tokens)
+        return PortionValues(rows.values(rows.translate(cells)), rows.smallest, rows.notes)
 
     def __call__(self, cells: Sequence[Cell]) -> PortionValues:
         """Translate a portion: the job of a worker process."""
-        rows = RowTranslator(self.open(), self.settings, self.batch_tokens)
-        return PortionValues(rows.values(rows.translate(cells)), rows.smallest, rows.notes)
+        return self.values(self.open(), cells)
+
+
+def usual_workers(translator: Translator, batch_tokens: int, beam: int) -> int:
+    """Return how many workers are used by default: on a GPU as many as its memory and half of the cores allow."""
+    if translator.device.type != "cuda" or translator.engine is not None:
+        return 1
+    release_memory(translator.device)
+    batch = batch_tokens * translator.batch_sizes.need.bytes_per_token(*USUAL, DecodingLoad(beam, 1))
+    weights = sum(weight.nbytes for weight in translator.parts.model.parameters())
+    need = SLACK * (batch + weights) + CONTEXT
+    return max(1, min(MOST_WORKERS, cores() // 2, int((free_memory(translator.device) or 0) / need) - 1))
+
+
+def memory_share(workers: int) -> float:
+    """Return which share of a GPU's memory each worker may use, and the process that started them.
+
+    It follows from their number alone, and so do the states that fit; which of them translates a portion is no matter.
+    """
+    return 0.95 / (workers + 1)
+
+
+@contextmanager
+def sharing_memory(device: torch.device, workers: int) -> Iterator[None]:
+    """Let this process use no more of a GPU's memory than each worker, for a while."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    torch.cuda.set_per_process_memory_fraction(memory_share(workers), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
 
 
 class PortionValues(NamedTuple):
@@ -194,8 +214,8 @@ class RowTranslator:
     """Translates the cells of one unit, in batches of at most `batch_tokens`; `notes` counts what translations warn of.
 
     Batches are halved when memory runs out, and begin with the full size in each portion: what the batches of a portion
-    are does not depend on the portions before it, nor on the process that translates it. With `shared` and more than
-    one of `workers`, these translate.
+    are does not depend on the portions before it, nor on the process that translates it. With a `pool`, its workers
+    translate.
     """
 
     def __init__(
@@ -203,11 +223,9 @@ class RowTranslator:
         translator: Translator,
         settings: BulkSettings,
         batch_tokens: int,
-        shared: SharedModel | None = None,
-        workers: int = 1,
+        pool: WorkerPool[Sequence[Cell], PortionValues] | None = None,
     ) -> None:
-        self.translator, self.settings, self.batch_tokens = translator, settings, batch_tokens
-        self.shared, self.workers = shared, workers
+        self.translator, self.settings, self.batch_tokens, self.pool = translator, settings, batch_tokens, pool
         self.smallest = batch_tokens
         self.rows = max(ROWS, batch_tokens // TOKENS_OF_ROW)
         self.characters = self.rows * ROW_CHARACTERS
@@ -239,8 +257,7 @@ class RowTranslator:
 
     def by_workers(self, portions: Iterator[Portion]) -> Generator[tuple[Portion, list[Sequence[Value]]], None, None]:
         """Yield portions in order, with the values of their rows, translated by the worker processes."""
-        assert self.shared is not None
-        self.shared.opened[self.shared] = self.translator  # this process translates a single portion
+        assert self.pool is not None
         waiting = deque[Portion]()
 
         def cells() -> Iterator[Sequence[Cell]]:
@@ -248,7 +265,7 @@ class RowTranslator:
                 waiting.append(portion)
                 yield portion.cells
 
-        with closing(self.shared.pool(self.workers).in_order(cells())) as results:
+        with closing(self.pool.in_order(cells())) as results:
             for values, smallest, notes in results:
                 self.smallest = min(self.smallest, smallest)
                 for kind, (note, count) in notes.items():
@@ -416,7 +433,7 @@ def _write_rows(
             counts["refused"] += sum(each[-1] is not None for each in values)
 
         portions = reader.portions(rows.rows, rows.characters)
-        if rows.shared is not None and rows.workers > 1:
+        if rows.pool is not None:
             with closing(rows.by_workers(portions)) as translated:
                 for portion, values in translated:
                     write(portion, values)

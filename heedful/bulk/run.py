@@ -15,20 +15,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import torch
 
 from heedful.alignment.links import align_trace
-from heedful.bulk.formats import stamp
+from heedful.bulk.formats import Cell, stamp
 from heedful.bulk.journal import Journal, Record
 from heedful.bulk.rows import (
     ROW_CHARACTERS,
     ROWS,
     BulkSettings,
+    PortionValues,
     RowTranslator,
     SharedModel,
     fingerprint,
     open_reader,
+    sharing_memory,
     translate_unit,
+    usual_workers,
     without_numbers,
 )
 from heedful.bulk.units import Destination, Shard, Unit, plan
+from heedful.data.workers import WorkerPool
 from heedful.decoding import Decoding, DecodingKeywords
 from heedful.errors import ConfigError, DataError, DiskError, HeedfulError, MachineError, check_value, known_arguments
 from heedful.fused.cpu.linear import onednn_is_faster, using_onednn
@@ -39,6 +43,7 @@ from heedful.translator import Translator, load
 if TYPE_CHECKING:
     from heedful.bulk.ray_cluster import RayCluster
 
+LOG = logging.getLogger("heedful.bulk")
 SAMPLE = 200  # rows that threads are measured with
 SHOWN = 20  # failures in a message
 BATCH_TOKENS = {"cuda": 131_072}  # half of what is used elsewhere, as several processes share the GPU
@@ -133,10 +138,10 @@ def translate_files(
     is False, the kinds of alarms; with `n_best` above 1 n_best. Their names begin with `added_prefix`.
 
     On a GPU, `workers` processes translate portions of a file at the same time, by default as many as its memory and
-    half of the cores allow; the outputs do not depend on their number. `shard="3/64"` does every 64th unit, beginning
-    with the third; `ray` is the address of a Ray cluster that does the units. Settings of decoding are given by name,
-    or as a `Decoding`; `model` is a Translator, or a folder (several: an ensemble), opened as by `heedful.load` with
-    `device`, `threads`, `engine`, `int8` and `precision`.
+    half of the cores allow; for a Transformer in fp32 the outputs do not depend on their number. `shard="3/64"` does
+    every 64th unit, beginning with the third; `ray` is the address of a Ray cluster that does the units. Settings of
+    decoding are given by name, or as a `Decoding`; `model` is a Translator, or a folder (several: an ensemble), opened
+    as by `heedful.load` with `device`, `threads`, `engine`, `int8` and `precision`.
 
     Inputs that cannot be read do not stop the others: an error at the end names them all.
     """
@@ -209,12 +214,16 @@ class BulkRun:
             onednn = onednn_is_faster()
         self._check_settings()
         self.fingerprint = fingerprint(self.translator)
+        workers = int(self.options.get("workers", 0))
+        if workers > 1 and isinstance(self.model, Translator):
+            raise ConfigError(f"workers is {workers}, and each opens the model: give its folder, not a Translator")
         self.mine = self.units[self.journal.shard.number - 1 :: self.journal.shard.of]
         computes = self.cluster.device if self.cluster else self.translator.device.type
         sizes = {
             "threads": threads or known.get("threads") or self.translator.threads or self._measured_threads(),
             "batch_tokens": batch_tokens or known.get("batch_tokens") or BATCH_TOKENS.get(computes, MOST_TOKENS["cpu"]),
             "onednn": onednn,
+            "workers": workers or known.get("workers") or self._usual_workers(batch_tokens),
         }
         first = self.journal.settle(self.fingerprint, self.settings.plain(), sizes)
         self.onednn = bool(first["onednn"])
@@ -223,16 +232,23 @@ class BulkRun:
                 pack_weights(self.translator.parts.model)
         self.translator.threads = threads or first["threads"]
         self.batch_tokens = batch_tokens or first["batch_tokens"]
-        self.shared, self.workers = self._shared(), int(self.options.get("workers", 0))
-        if self.workers > 1 and self.shared is None:
-            raise ConfigError(f"workers is {self.workers}, and each opens the model: give its folder, not a Translator")
-        if self.shared is not None and self.cluster is None:
-            self.shared, self.workers = self.shared.divided(self.translator, self.workers)
+        self.workers = workers or first["workers"]
+        LOG.debug(
+            "batches of at most %s tokens on %s, %d worker(s), %d thread(s) each",
+            f"{self.batch_tokens:,}",
+            computes,
+            self.workers,
+            self.translator.threads,
+        )
 
-    def _shared(self) -> SharedModel | None:
-        """Return how other processes open the model; None if it is not known where it is."""
-        if isinstance(self.model, Translator):
-            return None
+    def _usual_workers(self, batch_tokens: int) -> int:
+        if isinstance(self.model, Translator) or self.cluster is not None:
+            return 1
+        return usual_workers(self.translator, batch_tokens or BATCH_TOKENS["cuda"], self.settings.how.beam)
+
+    def _shared(self) -> SharedModel:
+        """Return how other processes open the model."""
+        assert not isinstance(self.model, Translator)
         models = (self.model,) if isinstance(self.model, str | Path) else self.model
         return SharedModel(
             tuple(os.path.abspath(one) if os.path.exists(one) else str(one) for one in models),
@@ -242,7 +258,22 @@ class BulkRun:
             self.settings,
             self.batch_tokens,
             self.onednn,
+            torch.get_float32_matmul_precision(),
         )
+
+    @contextmanager
+    def _pool(self) -> Iterator[None]:
+        """Have worker processes meanwhile, if there are to be any; on a GPU this process uses as much as each."""
+        self.pool: WorkerPool[Sequence[Cell], PortionValues] | None = None
+        if self.cluster is not None or self.workers < 2:
+            yield
+            return
+        with sharing_memory(self.translator.device, self.workers):
+            self.pool = self._shared().pool(self.translator, self.workers)
+            try:
+                yield
+            finally:
+                self.pool.close()
 
     def _open_model(self, threads: int) -> None:
         settings, path = self.settings, self.model
@@ -284,16 +315,15 @@ class BulkRun:
         self.journal.remove_partial(pending)
         self.journal.write_manifest(self.units)
         try:
-            for unit, result in self._results(pending, _Meter(progress, pending)):
-                if isinstance(result, HeedfulError):
-                    self._fail(unit, result)
-                else:
-                    self.journal.done(result)
-                    self.report.add(result)
-                self.journal.write_manifest(self.units, now=False)
+            with self._pool():
+                for unit, result in self._results(pending, _Meter(progress, pending)):
+                    if isinstance(result, HeedfulError):
+                        self._fail(unit, result)
+                    else:
+                        self.journal.done(result)
+                        self.report.add(result)
+                    self.journal.write_manifest(self.units, now=False)
         finally:
-            SharedModel.close_pools()
-            SharedModel.opened.clear()
             self.journal.write_manifest(self.units)
         self.journal.remove_partial(pending)
         self.report.missing = sum(unit.name not in self.journal.records for unit in self.units)
@@ -312,12 +342,14 @@ class BulkRun:
         from heedful.bulk.ray_cluster import RayJob
 
         assert self.cluster is not None
-        if self.shared is None:
+        if isinstance(self.model, Translator):
             raise ConfigError("on a Ray cluster every worker opens the model: give its folder, not a Translator")
         where = replace(self.destination, folder=Path(os.path.abspath(self.destination.folder)))
         for unit in pending:
             self.journal.begin(unit)
-        yield from self.cluster.results(RayJob(self.shared, where, self.workers or 1), pending)
+        yield from self.cluster.results(
+            RayJob(self._shared(), where, self.workers if self.cluster.gpus else 1), pending
+        )
 
     def _here(self, pending: Sequence[Unit], meter: _Meter) -> Iterator[tuple[Unit, Record | HeedfulError]]:
         for unit in pending:
@@ -325,7 +357,7 @@ class BulkRun:
             yield unit, self._translated(unit, meter)
 
     def _translated(self, unit: Unit, meter: _Meter) -> Record | HeedfulError:
-        rows = RowTranslator(self.translator, self.settings, self.batch_tokens, self.shared, self.workers)
+        rows = RowTranslator(self.translator, self.settings, self.batch_tokens, self.pool)
         output = self.destination.folder / unit.name
         try:
             return translate_unit(
@@ -341,7 +373,7 @@ class BulkRun:
         message = str(error) if name in str(error) else f"{name}: {error}"
         self.report.failures[unit.name] = type(error)(message)
         self.journal.fail(unit, message)
-        logging.getLogger("heedful.bulk").warning("%s; going on with the others", message)
+        LOG.warning("%s; going on with the others", message)
 
     def _is_pending(self, unit: Unit) -> bool:
         """Whether a unit has to be translated; one whose input is damaged since it was translated has failed."""

@@ -117,7 +117,8 @@ def translate(
         typer.Option("--alarms/--no-alarms", help="With --out: a column with the kinds of alarms [with --alignments]."),
     ] = None,
     workers: Annotated[
-        int, typer.Option(metavar="N", help="With --out: processes that share the GPU; 0 is automatic.", min=0)
+        int,
+        typer.Option(metavar="N", help="With --out: processes that share a GPU; 0 is automatic, one on a CPU.", min=0),
     ] = 0,
     shard: Annotated[str, typer.Option(metavar="I/N", help="With --out: only part I of N, on one of N machines.")] = "",
     ray: Annotated[

@@ -26,6 +26,7 @@ Result = TypeVar("Result")
 
 # Every core has its own process; more threads would compete for the cores.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+GRACE = 5.0  # seconds for a worker to end that has closed its pipe
 ENVIRONMENT = {**dict.fromkeys(THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -37,33 +38,39 @@ def cores() -> int:
 class WorkerPool(Generic[Item, Result]):
     """Worker processes, one for each core by default, that are started when they are needed and compute one job.
 
-    `job` is sent to each worker once and must be picklable: an instance of a callable class in heedful. Close the pool
-    to end the workers.
+    `job` is sent to each worker once and must be picklable: an instance of a callable class in heedful. `here` is what
+    computes the same in this process. Close the pool to end the workers.
     """
 
-    def __init__(self, job: Callable[[Item], Result], processes: int | None = None) -> None:
-        self.job, self.processes = job, cores() if processes is None else processes
+    def __init__(
+        self,
+        job: Callable[[Item], Result],
+        processes: int | None = None,
+        here: Callable[[Item], Result] | None = None,
+    ) -> None:
+        self.job, self.here, self.processes = job, here or job, cores() if processes is None else processes
         self.workers: list[_PoolWorker] = []
         self.idle: SimpleQueue[_PoolWorker] = SimpleQueue()
 
     def in_order(self, items: Iterable[Item]) -> Generator[Result, None, None]:
         """Yield `job(item)` for each item, in order.
 
-        A single item is computed in this process, as long as there are no workers. At most `2 * processes` results
+        A single item is computed in this process. At most `2 * processes` results
         wait, and items are taken from the iterator as they are needed. Where an item fails, or the iterator is closed,
         the workers are ended at once. Raises WorkerError if a worker dies.
         """
         items = iter(items)
         first = list(islice(items, 2))
-        if self.processes < 2 or not sys.executable or (len(first) < 2 and not self.workers):
-            yield from map(self.job, chain(first, items))
+        if len(first) < 2 or self.processes < 2 or not sys.executable:
+            yield from map(self.here, chain(first, items))
             return
         waiting: deque[Future[Result]] = deque()
         threads = ThreadPoolExecutor(self.processes)
         done = False
         try:
             for item in chain(first, items):
-                if len(self.workers) < self.processes:  # no more workers than items
+                busy = sum(not future.done() for future in waiting)
+                if busy >= len(self.workers) < self.processes:  # no more workers than items
                     self.workers.append(_PoolWorker(self.job))
                     self.idle.put(self.workers[-1])
                 waiting.append(threads.submit(self._run, item))
@@ -127,6 +134,9 @@ class _PoolWorker:
             _send(self.input, item)
             error, result = pickle.load(self.output)
         except (EOFError, OSError, pickle.UnpicklingError):
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE)
+            self.process.kill()
             raise WorkerError(
                 f"a worker process ended with status {self.process.wait()}; "
                 "the system may have killed it because memory ran out"

@@ -401,7 +401,7 @@ class SlotDecoder:
     def __init__(self, model: Seq2Seq, rows: int = ROWS, batches: int = BATCHES) -> None:
         self.model, self.rows, self.most = model, rows, batches
         self.batches: OrderedDict[tuple[Decoding, int, int, int, int], SlotBatch] = OrderedDict()
-        self.sizes: dict[tuple[int, int], int] = {}  # bytes of a slot, by the width of the beam and the capacity
+        self.sizes: dict[tuple[int, int, int], int] = {}  # bytes of a slot, by beam, source positions and capacity
         self.lock = Lock()
 
     def close(self) -> None:
@@ -493,7 +493,7 @@ class SlotDecoder:
         like = replace(settings, seed=1, max_length=0)
         key = (like, n, slots, self._source_positions(memory), capacity)
         if key not in self.batches:
-            left = self._room(memory.keep) - slots * self.sizes[settings.beam, capacity]
+            left = self._room(memory.keep) - slots * self.sizes[settings.beam, self._source_positions(memory), capacity]
             while self.batches and (
                 len(self.batches) >= self.most or sum(batch.state.nbytes for batch in self.batches.values()) > left
             ):
@@ -513,9 +513,9 @@ class SlotDecoder:
 
     def _slots(self, memory: Memory, settings: Decoding, count: int, capacity: int) -> int:
         """Return the number of slots: one for each sentence, if these are few and there is memory for all."""
-        shape = (settings.beam, capacity)
+        shape = (settings.beam, self._source_positions(memory), capacity)
         if shape not in self.sizes:
-            self.sizes[shape] = self.model.slots(self._empty(memory, 1), *shape).nbytes
+            self.sizes[shape] = self.model.slots(self._empty(memory, 1), settings.beam, capacity).nbytes
         room = self._room(memory.keep)
         most = bucket(max(1, min(self.rows // settings.beam, room // self.sizes[shape])), down=True)
         return min(most, bucket(count) if count <= FEW else bucket(count, down=True))

@@ -42,8 +42,8 @@ class RecurrentSlots:
 
     @property
     def nbytes(self) -> int:
-        """How much memory the state takes."""
-        return sum(tensor.nbytes for tensor in self.state.tensors)
+        """How much memory the state takes, with the source's."""
+        return sum(tensor.nbytes for tensor in (*self.state.tensors, self.memory.h, *self.memory.keys))
 
     def put(self, slots: Tensor, memory: Memory) -> None:
         """Begin new sentences in some slots."""
@@ -109,8 +109,8 @@ class TransformerSlots:
 
     @property
     def nbytes(self) -> int:
-        """How much memory the cache takes."""
-        return self.cache.nbytes
+        """How much memory the cache takes, with the source's."""
+        return self.cache.nbytes + sum(tensor.nbytes for tensor in (self.memory.h, *self.memory.keys))
 
     def put(self, slots: Tensor, memory: Memory) -> None:
         """Begin new sentences in some slots; the cache is written before it is read."""

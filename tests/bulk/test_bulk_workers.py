@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import heedful
-from heedful.bulk.rows import MOST_WORKERS, BulkSettings, SharedModel
+from heedful.bulk.rows import MOST_WORKERS, BulkSettings, SharedModel, memory_share, sharing_memory
 from heedful.errors import ConfigError, HeedfulError
 
 
@@ -83,7 +84,7 @@ def test_workers_are_kept_from_file_to_file(tiny: Path, rows: Path, tmp_path: Pa
         **options,
     )
     assert len(seen["in.jsonl"]) == 2
-    assert seen["in.jsonl"] == seen["in2.jsonl"] == seen["in3.jsonl"]
+    assert seen["in.jsonl"] == seen["in2.jsonl"]
     assert (tmp_path / "out" / "in.jsonl").read_bytes() == (tmp_path / "out" / "in2.jsonl").read_bytes()
     assert not children()
 
@@ -154,3 +155,37 @@ def test_on_a_cpu_there_is_one_process(tiny: Path, rows: Path, tmp_path: Path, m
     monkeypatch.setattr("heedful.bulk.rows.WorkerPool", forbidden)
     heedful.translate_files(tiny, rows, tmp_path / "out", threads=1, device="cpu")
     assert MOST_WORKERS > 1
+
+
+def test_runs_side_by_side_have_workers_of_their_own(tiny: Path, rows: Path, tmp_path: Path) -> None:
+    errors: list[HeedfulError] = []
+
+    def run(number: int) -> None:
+        try:
+            heedful.translate_files(
+                tiny, rows, tmp_path / f"{number}.jsonl", workers=2, threads=1, device="cpu", alignments=number == 1
+            )
+        except HeedfulError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len((tmp_path / "0.jsonl").read_text("utf-8").splitlines()) == 3_303
+    assert len((tmp_path / "1.jsonl").read_text("utf-8").splitlines()) == 3_303
+    assert not children()
+
+
+def test_the_number_of_workers_is_recorded(tiny: Path, rows: Path, tmp_path: Path) -> None:
+    heedful.translate_files(tiny, rows, tmp_path / "out", workers=2, threads=1, device="cpu")
+    run = json.loads(next((tmp_path / "out").rglob("run.json")).read_text("utf-8"))
+    assert run["workers"] == 2
+
+
+def test_processes_that_share_a_gpu_have_the_same_share() -> None:
+    assert [round(8 * memory_share(workers), 2) for workers in (1, 3, 7)] == [3.8, 1.9, 0.95]
+    with sharing_memory(torch.device("cpu"), 3):
+        pass  # nothing is divided on a CPU

@@ -392,3 +392,16 @@ def test_destinations_that_would_lose_something_are_refused(
     (tmp_path / "in" / "a.txt").write_text("a\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=fact):
         heedful.translate_files(translator, tmp_path / "in", tmp_path / out, **options)
+
+
+def test_another_precision_is_named_and_not_called_another_model(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = heedful.load(tiny, "cpu", threads=1)
+    file = json_file(tmp_path / "a.jsonl", ["a"])
+    heedful.translate_files(translator, file, tmp_path / "out")
+    monkeypatch.setattr("heedful.bulk.run.fingerprint", lambda _: "other weights")  # as rounded ones are
+    with pytest.raises(ConfigError, match="beam was 1 and is 2"):
+        heedful.translate_files(translator, file, tmp_path / "out", beam=2)
+    with pytest.raises(ConfigError, match="another model"):
+        heedful.translate_files(translator, file, tmp_path / "out")

@@ -68,9 +68,9 @@ def test_blank_lines_and_empty_objects_of_json_lines(translator: heedful.Transla
     first, blank, *rest = lines(tmp_path / "out" / "x.jsonl")
     assert json.loads(first)["translation"]
     assert blank == ""
-    nothing = {"translation": None, "score": None, "confidence": None, "error": None}
+    nothing = {"translation": None, "score": None, "confidence": None, "error": "there is no field 'text'"}
     assert [json.loads(line) for line in rest] == [nothing, nothing]
-    assert (report.rows, report.null) == (4, 2)
+    assert (report.rows, report.null, report.refused) == (4, 0, 2)
 
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".zst"])

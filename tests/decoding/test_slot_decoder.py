@@ -339,8 +339,9 @@ def test_states_share_a_device_with_other_things(monkeypatch: pytest.MonkeyPatch
     decoder = SlotDecoder(model)
     assert decoder._slots(memory, Decoding(), 40, 16) == 32
     assert decoder._slots(memory, Decoding(), 5, 16) == 6
-    size = decoder.sizes[1, 16]
-    assert size == 2 * 2 * 8 * 17 * 4  # L, keys and values, D, positions, bytes
+    S = bucket(memory.keep.shape[1])
+    size = decoder.sizes[1, S, 16]
+    assert size == (2 * 2 * 17 + 5 * S) * 8 * 4  # L, keys and values, positions; h and L keys and values; D, bytes
     for room, slots in ((4 * size, 4), (1, 1)):
         monkeypatch.setattr(slot_decoder, "HOST_BYTES", room)
         assert decoder._slots(memory, Decoding(), 40, 16) == slots

@@ -53,11 +53,14 @@ def test_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fits(x, W.bfloat16())
     with torch.autocast("cpu", torch.bfloat16):
         assert not fits(x, W)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        assert not fits(x, W)
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:  # PyTorch's newer settings, after which the older cannot be read
+        for precision in ("tf32", "ieee"):
+            torch.backends.cuda.matmul.fp32_precision = precision
+            assert fits(x, W) == (precision == "ieee")
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert fits(x, W)
     torch.testing.assert_close(linear(x, W, None, F.silu), F.silu(x @ W.t()))  # on a CPU, PyTorch's own
 
 

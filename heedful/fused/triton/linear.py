@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from heedful.fused.triton.launch import interpreted, kernel
 from heedful.fused.triton.policy import usable
+from heedful.fused.triton.scaled_plain import products_are_rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +90,7 @@ def fits(x: Tensor, W: Tensor) -> bool:
         and x.shape[-1] % DEPTH == 0
         and W.stride(-1) == 1
         and not torch.is_autocast_enabled(x.device.type)
-        and not torch.backends.cuda.matmul.allow_tf32
+        and not products_are_rounded()
         and (interpreted() or _has_tf32(x.device))
     )
 
