@@ -133,7 +133,7 @@ class SharedModel:
     settings: BulkSettings
     batch_tokens: int
     onednn: bool
-    products: str = "highest"  # PyTorch's precision of products in fp32
+    rounded: bool = False  # whether a GPU may round the factors of products in fp32 to TF32
     memory_share: float = 1.0  # of the GPU's memory, where several processes use it
     opened: ClassVar[dict[SharedModel, Translator]] = {}  # the model of a worker process
 
@@ -143,8 +143,8 @@ class SharedModel:
             self.opened.clear()
             if self.memory_share < 1:
                 torch.cuda.set_per_process_memory_fraction(self.memory_share)
-            if self.products != torch.get_float32_matmul_precision():
-                torch.set_float32_matmul_precision(self.products)
+            if self.rounded and self.device == "cuda":
+                torch.set_float32_matmul_precision("high")
             model = self.paths[0] if len(self.paths) == 1 else self.paths
             with using_onednn(self.onednn):
                 translator = load(model, self.device, threads=self.threads, **self.settings.opening)

@@ -36,6 +36,7 @@ from heedful.data.workers import WorkerPool
 from heedful.decoding import Decoding, DecodingKeywords
 from heedful.errors import ConfigError, DataError, DiskError, HeedfulError, MachineError, check_value, known_arguments
 from heedful.fused.cpu.linear import onednn_is_faster, using_onednn
+from heedful.fused.triton.scaled_plain import products_are_rounded
 from heedful.models import pack_weights
 from heedful.models.device import MOST_TOKENS
 from heedful.translator import Translator, load
@@ -258,7 +259,7 @@ class BulkRun:
             self.settings,
             self.batch_tokens,
             self.onednn,
-            torch.get_float32_matmul_precision(),
+            products_are_rounded(),
         )
 
     @contextmanager

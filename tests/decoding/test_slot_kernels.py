@@ -112,7 +112,10 @@ def test_kernels_choose_what_operations_choose(
         if how.beam > 1:
             parents = [batch.state.parents[-1][rows] for batch in batches]  # type: ignore[attr-defined]
             assert torch.equal(*parents)
-    hypotheses = [dict(batch.leave(batch.finished())()) for batch in batches]
+    hypotheses = []
+    for batch, by_kernels in zip(batches, (False, True), strict=True):
+        monkeypatch.setattr(slot_decoder, "usable", lambda x, by_kernels=by_kernels: by_kernels)
+        hypotheses.append(dict(batch.leave(batch.finished())()))
     for entry, each in hypotheses[0].items():
         again = hypotheses[1][entry]
         assert [(h.ids, h.cut) for h in again] == [(h.ids, h.cut) for h in each]
