@@ -91,7 +91,8 @@ def test_the_layout_changes_no_value(config: TransformerConfig | RnnConfig) -> N
     pack_weights(model)
     linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
     assert linear
-    assert all(m.weight.t().is_contiguous() for m in linear)
+    for m in linear:  # by their shorter side
+        assert (m.weight.t() if len(m.weight) >= m.weight.shape[1] else m.weight).is_contiguous()
     torch.testing.assert_close(hidden(), wanted)
     for name, weight in model.state_dict().items():
         assert torch.equal(weight, before[name])
