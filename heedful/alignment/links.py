@@ -322,23 +322,23 @@ def _between_words(
     weights = [trace.tokens() for trace in traces]
     if any(each is None for each in weights):
         raise ConfigError("this model has no attention, so there are no weights to read links from")
-    every = cells.pair_starts[-1]  # a cell for what is in no word
+    outside = cells.pair_starts[-1]  # a cell for what is in no word
     source, target = (np.array([n for side in sides for n in side[i]], dtype=np.int64) for i in range(2))
     counts = np.array([(len(side[0]), len(side[1])) for side in sides], dtype=np.int64)  # tokens of each pair
     words = np.array([S for _, S in cells.shapes], dtype=np.int64)
     rows = np.array([T for T, _ in cells.shapes], dtype=np.int64)
     pair = np.repeat(np.arange(len(sides)), counts[:, 1])  # of each target token
     inside = (target >= 0) & (target < rows[pair])
-    first = np.where(inside, cells.pair_starts[pair] + target * words[pair], every)  # cell of each target token
+    first = np.where(inside, cells.pair_starts[pair] + target * words[pair], outside)  # cell of each target token
     # Each target token has as many weights as its pair has source tokens.
     row = np.repeat(np.arange(len(target)), counts[pair, 0])
     starts = np.cumsum(counts[:, 0]) - counts[:, 0]
     sizes = counts[pair, 0]
     column = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     own = source[starts[pair[row]] + column]
-    place = np.where((own >= 0) & inside[row], first[row] + own, every)
+    place = np.where((own >= 0) & inside[row], first[row] + own, outside)
     values = np.concatenate([np.ravel(each) for each in weights if each is not None])
-    sums = np.bincount(place, values, every + 1)[:every]
+    sums = np.bincount(place, values, outside + 1)[:outside]
     of_words = np.bincount((np.cumsum(rows) - rows)[pair[inside]] + target[inside], minlength=int(rows.sum()))
     means: NDArray[np.float32] = (sums / np.repeat(np.maximum(of_words, 1), cells.row_sizes)).astype(np.float32)
     return means

@@ -183,7 +183,8 @@ def usual_workers(translator: Translator, batch_tokens: int, beam: int) -> int:
 def memory_share(workers: int) -> float:
     """Return which share of a GPU's memory each worker may use, and the process that started them.
 
-    It follows from their number alone, and so do the states that fit; which of them translates a portion is no matter.
+    It follows from their number alone, and so do the states that fit: it does not matter which of them translates a
+    portion.
     """
     return 0.95 / (workers + 1)
 

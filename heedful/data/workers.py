@@ -55,9 +55,9 @@ class WorkerPool(Generic[Item, Result]):
     def in_order(self, items: Iterable[Item]) -> Generator[Result, None, None]:
         """Yield `job(item)` for each item, in order.
 
-        A single item is computed in this process. At most `2 * processes` results
-        wait, and items are taken from the iterator as they are needed. Where an item fails, or the iterator is closed,
-        the workers are ended at once. Raises WorkerError if a worker dies.
+        A single item is computed in this process. At most `2 * processes` results wait, and items are taken from the
+        iterator as they are needed. Where an item fails, or the iterator is closed, the workers are ended at once.
+        Raises WorkerError if a worker dies.
         """
         items = iter(items)
         first = list(islice(items, 2))

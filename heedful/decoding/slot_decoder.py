@@ -46,9 +46,6 @@ BATCHES = 8  # shapes that are kept, with their CUDA graphs
 SHARE = 8  # one part in so many of a process' share of a device's memory may hold the states of all slots
 HOST_BYTES = 2**30  # on the CPU
 
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
-
 
 class SlotEntry(NamedTuple):
     """A sentence to decode: its row in the memory, its limit and prefix, and the number of its sample."""
