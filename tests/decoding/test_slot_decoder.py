@@ -349,6 +349,23 @@ def test_states_share_a_device_with_other_things(monkeypatch: pytest.MonkeyPatch
     assert decoder._slots(memory, Decoding(beam=5), 10_000, 16) == 1536  # of 8,192 rows
 
 
+def test_the_states_of_all_shapes_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were not used for the longest time leave."""
+    model = make(CONFIGS["transformer"])
+    with torch.inference_mode():
+        memory = model.encode(*sentences())
+    decoder = SlotDecoder(model)
+    rooms = {"all": 2**30, "one": 0}
+    for name, kept in (("all", 3), ("one", 1)):
+        monkeypatch.setattr(slot_decoder, "HOST_BYTES", rooms[name])
+        for beam_width in (1, 2, 3):
+            decoder.decode(memory, LIMITS, Decoding(beam=beam_width))
+            sizes = [batch.state.nbytes for batch in decoder.batches.values()]
+            rooms["one"] = max(rooms["one"], max(sizes))
+        assert len(decoder.batches) == kept
+        decoder.close()
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 1000])
 def test_buckets(n: int) -> None:
     assert bucket(n, down=True) <= n <= bucket(n)
