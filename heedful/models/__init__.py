@@ -33,7 +33,7 @@ class Network(nn.Module, Seq2Seq):
     """The type of a model, for the type checker: a module that keeps the protocol."""
 
     def bf16_weights(self) -> list[Tensor]:
-        """Return the weights of which training in bf16 may keep rounded copies (`heedful.training.bf16_weights`)."""
+        """Return the weights of which training in bf16 may keep rounded copies (`heedful.training.step`)."""
         raise NotImplementedError
 
 

@@ -9,8 +9,7 @@ import torch
 from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
 from heedful.data.batches import Batch
 from heedful.models import Network, build
-from heedful.training.bf16_weights import Bf16Weights
-from heedful.training.step import ModelWithLoss, TrainingStep
+from heedful.training.step import Bf16Weights, ModelWithLoss, TrainingStep
 
 
 def made(**settings: object) -> Network:
