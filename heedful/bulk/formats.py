@@ -331,7 +331,11 @@ def _decoded(raw: bytes) -> Cell:
     try:
         return raw.decode() if len(raw) <= max_line() else _too_long(len(raw))
     except UnicodeDecodeError as error:
-        return Refused(f"not UTF-8: byte {error.start + 1} is 0x{raw[error.start]:02x}")
+        return Refused(_not_utf8(raw, error))
+
+
+def _not_utf8(raw: bytes, error: UnicodeDecodeError) -> str:
+    return f"not UTF-8: byte {error.start + 1} is 0x{raw[error.start]:02x}"
 
 
 def _too_long(size: int) -> Refused:
@@ -386,6 +390,8 @@ class _JsonRows:
             check_depth(record)
         except json.JSONDecodeError as error:
             raise DataError(f"{where}: this is not JSON ({error.msg}, column {error.colno})") from None
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: {_not_utf8(raw, error)}") from None
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: this is not JSON ({str(error) or 'nested too deeply'})") from None
         if not isinstance(record, dict):

@@ -148,10 +148,18 @@ class Journal:
         self._append({"failed": unit.name, "error": error})
 
     def _append(self, record: Record) -> None:
+        """Write a record wholly, or leave the journal as it was: half a line would damage the next one."""
         assert self._file is not None, "the journal is not locked"
+        line = json.dumps({**record, "time": time.time()}).encode() + b"\n"
+        before = os.fstat(self._file.fileno()).st_size
         with writing(self._path(self.shard)):
-            self._file.write(json.dumps({**record, "time": time.time()}).encode() + b"\n")
-            os.fsync(self._file.fileno())
+            try:
+                if self._file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(self._file.fileno())
+            except OSError:
+                os.ftruncate(self._file.fileno(), before)
+                raise
 
     def settle(self, model: str, settings: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
         """Create `run.json`, or compare it with this run; return the sizes of the first run: threads and batch_tokens.

@@ -26,6 +26,7 @@ from heedful.errors import ConfigError, DataError, install_command
 from heedful.files import open_plain
 
 BATCH_BYTES = 64_000_000  # of rows that are read at once, by the mean size of a row
+BUFFER = 1 << 20  # bytes of each column that are read from the file at once
 GROUP_ROWS, GROUP_BYTES = 131_072, 64_000_000  # of a row group that is written
 CODECS = ("snappy", "gzip", "brotli", "lz4", "zstd")
 
@@ -93,7 +94,7 @@ class ParquetReader:
     def portions(self, rows: int, characters: int) -> Iterator[Portion]:
         """Yield portions of at most so many rows, fewer if they have more characters."""
         pa = pyarrow()
-        with reading(self.path), self._opened() as plain, pa.parquet.ParquetFile(plain) as file:
+        with reading(self.path), self._opened() as plain, self._parquet(plain) as file:
             _check_schema(file.schema_arrow, self.columns, self.path)
             self.schema, metadata = file.schema_arrow, file.metadata
             numbers = range(metadata.num_row_groups) if self.group is None else [self.group]
@@ -109,6 +110,11 @@ class ParquetReader:
                     for portion in self._portions(pa.Table.from_batches([one]), rows, characters):
                         read += len(portion.cells)
                         yield portion._replace(share=read / total)
+
+    @staticmethod
+    def _parquet(plain: IO[bytes]) -> Any:  # noqa: ANN401
+        """Open a file that is read in buffers: otherwise pyarrow reads the whole row group at once."""
+        return pyarrow().parquet.ParquetFile(plain, buffer_size=BUFFER, pre_buffer=False)
 
     def _portions(self, table: Any, rows: int, characters: int) -> Iterator[Portion]:  # noqa: ANN401
         cells = [_cell(value) for value in table.column(self.columns.name).to_pylist()]

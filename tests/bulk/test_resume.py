@@ -11,16 +11,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import pytest
 
 import heedful
 from heedful.bulk.formats import Columns
-from heedful.bulk.journal import Journal
+from heedful.bulk.journal import Journal, Record
 from heedful.bulk.rows import fingerprint
 from heedful.bulk.units import Destination, Shard, Unit, kind_of, output_names, plan
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, DiskError
 from heedful.fused.cpu.linear import onednn_is_faster, using_onednn
 
 COLUMNS = Columns("", ("translation",))
@@ -99,6 +99,38 @@ def test_a_record_that_was_cut_off_is_translated_again(translator: heedful.Trans
     report = heedful.translate_files(translator, files, tmp_path / "out")
     assert report.outputs == ["b.jsonl"]
     assert outputs(tmp_path / "out") == before
+
+
+def test_a_record_that_does_not_fit_on_the_disk_damages_no_other(
+    translator: heedful.Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FullDisk:
+        """A file that takes only half of the record of a unit that is done."""
+
+        def __init__(self, file: IO[bytes]) -> None:
+            self.file = file
+
+        def fileno(self) -> int:
+            return self.file.fileno()
+
+        def write(self, line: bytes) -> int:
+            return self.file.write(line[: len(line) // 2] if b"blake2b" in line else line)
+
+    file = json_file(tmp_path / "a.jsonl", ["a"])
+    done = Journal.done
+    with monkeypatch.context() as patched:
+
+        def done_on_a_full_disk(self: Journal, record: Record) -> None:
+            assert self._file is not None
+            self._file = cast("IO[bytes]", FullDisk(self._file))
+            done(self, record)
+
+        patched.setattr(Journal, "done", done_on_a_full_disk)
+        with pytest.raises(DiskError, match="No space left"):
+            heedful.translate_files(translator, file, tmp_path / "out")
+    report = heedful.translate_files(translator, file, tmp_path / "out")
+    assert report.outputs == ["a.jsonl"]
+    assert heedful.translate_files(translator, file, tmp_path / "out").before == 1
 
 
 def test_what_a_killed_process_left_is_removed(translator: heedful.Translator, tmp_path: Path) -> None:

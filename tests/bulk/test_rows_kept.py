@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import heedful
 from heedful.bulk.formats import Columns, LineReader, kind_of
+from heedful.bulk.parquet import ParquetReader
 from heedful.errors import ConfigError, DataError
 
 pa = pytest.importorskip("pyarrow")
@@ -174,6 +176,21 @@ def test_files_without_rows(translator: heedful.Translator, tmp_path: Path, name
     assert text.startswith("text\ttranslation\t") if name.startswith("x.txt") or content else text == ""
 
 
+def test_a_large_row_group_is_read_in_pieces(tmp_path: Path) -> None:
+    path, rows = tmp_path / "x.parquet", 40_000
+    texts = [f"{number:01000}" for number in range(rows)]
+    pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, row_group_size=rows)
+    kind = kind_of(path)
+    assert kind is not None
+    reader = ParquetReader(path, kind, Columns("text", ("translation",)))
+    tracemalloc.start()
+    read = sum(len(portion.cells) for portion in reader.portions(1_000, 1_000_000))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert read == rows
+    assert most < path.stat().st_size / 4
+
+
 def test_parquet_without_rows(translator: heedful.Translator, tmp_path: Path) -> None:
     file = parquet(tmp_path / "x.parquet", text=pa.array([], pa.string()))
     heedful.translate_files(translator, file, tmp_path / "out")
@@ -209,7 +226,7 @@ def read_cells(path: Path, column: str = "") -> list[Any]:
     [
         ("x.jsonl", b'{"text": "a"}\n{"text": \n', ("x.jsonl, line 2", "not JSON")),
         ("x.jsonl", b'{"text": "a"}\n[1]\n', ("x.jsonl, line 2", "object")),
-        ("x.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', ("x.jsonl, line 2", "not JSON")),
+        ("x.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', ("x.jsonl, line 2", "not UTF-8", "0xff")),
         ("x.tsv", b"text\tb\na\tb\nc\n", ("x.tsv, line 3", "expected 2", "found 1")),
         ("x.txt", b"\xff\xfea\0", ("x.txt, line 1", "iconv")),
     ],
