@@ -27,7 +27,7 @@ def convert(
     text.kind=sentencepiece. A CTranslate2 folder, of any transformer that translates text, can be loaded by the package
     ctranslate2; its README.md says how.
     """
-    from heedful.interop import is_marian
+    from heedful.interop import format_of
     from heedful.interop.ctranslate2 import write_ctranslate2
     from heedful.interop.folder import holds_model, write_model
     from heedful.interop.marian_export import write_marian
@@ -42,5 +42,5 @@ def convert(
         write_ctranslate2(out, parts, int8)
     else:
         (write_marian if to == "marian" else write_model)(out, parts)
-    same = to == "heedful" and holds_model(model) and not is_marian(model)
+    same = to == "heedful" and holds_model(model) and format_of(model) is None
     log(f"{out}: written as a {to} model{f', a copy of {model}, which has this format already' * same}")

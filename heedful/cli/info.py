@@ -34,13 +34,14 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         machine = describe_machine()
         print_json(machine) if json else print(_machine_text(machine))
         return
-    from heedful.interop import HUB, fetch, is_marian
+    from heedful.interop import HUB, fetch, format_of
     from heedful.interop.folder import about
 
     folder = fetch(str(model)) if str(model).startswith(HUB) else model
     translator = heedful.load(folder, "cpu", log_fault)
     parts = translator.parts
-    head = _marian(folder) if is_marian(folder) else about(folder)
+    foreign = format_of(folder)
+    head = about(folder) if foreign is None else _foreign(folder, foreign.name)
     record: dict[str, Any] = {
         "path": str(model),
         "format": head["format"],
@@ -75,10 +76,11 @@ def _machine_text(machine: dict[str, Any]) -> str:
     )
 
 
-def _marian(folder: Path) -> dict[str, Any]:
-    """Return the record of a Marian folder, as `about` returns that of a heedful one."""
-    files = {path.name: {"bytes": path.stat().st_size} for path in sorted(folder.iterdir()) if path.is_file()}
-    return {"format": "marian", "notes": {}, "files": files}
+def _foreign(path: Path, name: str) -> dict[str, Any]:
+    """Return the record of a model in another format, as `about` returns that of a heedful one."""
+    paths = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = {each.name: {"bytes": each.stat().st_size} for each in paths if each.is_file()}
+    return {"format": name, "notes": {}, "files": files}
 
 
 def _read_by(translator: heedful.Translator) -> str:
@@ -114,9 +116,12 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
     else:
         reads = f"{vocabulary['source']:,} source tokens"
     tokens = f"{reads}, {vocabulary['target']:,} target tokens"
+    from heedful.interop import FORMATS
+
+    titles = {foreign.name: foreign.title for foreign in FORMATS}
     ours = f"a heedful model (format {record['format']}, written by heedful {record['heedful']})"
     lines = [
-        f"{record['path']}: {ours if record['heedful'] else 'a Marian model'}",
+        f"{record['path']}: {ours if record['heedful'] else titles[record['format']]}",
         f"{record['weights']:,} weights; {tokens}",
     ]
     if notes.get("pairs"):

@@ -324,11 +324,11 @@ def _saved(path: Path, others: Sequence[object]) -> list[_ModelTraces]:
 
 def _model_traces(path: Path, text: str | None, target: str | None, inside: bool, device: str) -> _ModelTraces:
     """Return the traces of a model."""
-    from heedful.interop import HUB, is_marian
+    from heedful.interop import HUB, format_of
     from heedful.interop.folder import about
 
     if text is None:
-        if not str(path).startswith(HUB) and not is_marian(path):
+        if not str(path).startswith(HUB) and format_of(path) is None:
             about(path)  # raises ModelError if this is no model
         raise ConfigError(f"there is no TEXT; give one after {path}")
     translator = heedful.load(path, device, options.log_fault)

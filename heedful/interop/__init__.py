@@ -1,18 +1,20 @@
 """Other formats: Marian and Opus-MT, CTranslate2, models of `transformers`, image encoders of `timm`."""
 
 from heedful.interop.ctranslate2 import write_ctranslate2
-from heedful.interop.hub import HUB, fetch, open_parts
+from heedful.interop.hub import FORMATS, HUB, ForeignFormat, fetch, format_of, open_parts
 from heedful.interop.image_weights import image_settings, load_image_encoder
-from heedful.interop.marian import is_marian, read_marian
+from heedful.interop.marian import read_marian
 from heedful.interop.marian_export import write_marian
 from heedful.interop.transformers import TransformersModel, is_transformers, open_transformers
 
 __all__ = [
+    "FORMATS",
     "HUB",
+    "ForeignFormat",
     "TransformersModel",
     "fetch",
+    "format_of",
     "image_settings",
-    "is_marian",
     "is_transformers",
     "load_image_encoder",
     "open_parts",

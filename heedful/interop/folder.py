@@ -69,7 +69,8 @@ class ModelParts:
     """The content of a model folder; `notes` are about the training, `readout` says how links are read.
 
     Without a read-out, the usual one for such a model is used; `fault` is the error of a damaged read-out file. The
-    source is a vocabulary, or in a model that captions images, how these are encoded.
+    source is a vocabulary, or in a model that captions images, how these are encoded. `format` is that of the files,
+    "heedful" or the name of one of `heedful.interop.FORMATS`.
     """
 
     config: Config
@@ -79,6 +80,7 @@ class ModelParts:
     notes: Mapping[str, Any] = field(default_factory=dict)
     readout: Readout | None = None
     fault: str = ""
+    format: str = "heedful"
 
     @property
     def source_codec(self) -> Codec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +14,22 @@ from heedful.interop import marian
 from heedful.interop.folder import ModelParts, read_model
 
 HUB = "hf:"
+
+
+class ForeignFormat(NamedTuple):
+    """A format of models that others write: its name, what it is called, how it is recognised and read.
+
+    `read` may raise ModelError for anything in the model that is damaged or not supported.
+    """
+
+    name: str
+    title: str
+    recognises: Callable[[Path], bool]
+    read: Callable[[Path, torch.device | None], ModelParts]
+
+
+# The formats that are opened besides heedful's own; the first that recognises a path reads it.
+FORMATS = (ForeignFormat("marian", "a Marian model", marian.is_marian, marian.read_marian),)
 SMALL = [
     marian.CONFIG,
     marian.GENERATION,
@@ -29,17 +45,23 @@ NAME = re.compile(rf"({PART}(?:/{PART})?)(?:@({PART}(?:/{PART})*))?", re.ASCII)
 
 
 def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], None] | None = None) -> ModelParts:
-    """Return the model in a folder, heedful's or Marian's, or with a name on the hub.
+    """Return the model in a folder or file, heedful's or of one of `FORMATS`, or with a name on the hub.
 
     Raises ModelError for a damaged read-out, or calls `warn` instead.
     """
     folder = fetch(str(path)) if str(path).startswith(HUB) else Path(path)
-    parts = marian.read_marian(folder, device) if marian.is_marian(folder) else read_model(folder, device)
+    foreign = format_of(folder)
+    parts = read_model(folder, device) if foreign is None else foreign.read(folder, device)
     if parts.fault and warn is None:
         raise ModelError(parts.fault)
     if parts.fault and warn is not None:
         warn(parts.fault)
     return parts
+
+
+def format_of(path: Path) -> ForeignFormat | None:
+    """Return the format of a model that is not heedful's own; None for heedful's, and for what is no model."""
+    return next((foreign for foreign in FORMATS if foreign.recognises(path)), None)
 
 
 def fetch(name: str) -> Path:

@@ -66,9 +66,8 @@ def read_marian(path: Path, device: torch.device | None = None) -> ModelParts:
     readout, fault = read_readout(path, config)
     with memory_guard(f"opening {path}", "choose the device cpu"):
         model = model.to(device).eval()
-    return ModelParts(
-        config, model, source_codec, source_codec if joint else target_codec, readout=readout, fault=fault
-    )
+    target_codec = source_codec if joint else target_codec
+    return ModelParts(config, model, source_codec, target_codec, readout=readout, fault=fault, format="marian")
 
 
 def _codec(path: Path, tokens: Sequence[str]) -> SentencePieces:

@@ -20,7 +20,7 @@ from heedful.decoding.ensemble import Ensemble
 from heedful.decoding.slot_decoder import SlotDecoder
 from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, DataError, ModelError, check_value, choose, known_arguments, suggest_keywords
-from heedful.interop import HUB, is_marian, open_parts
+from heedful.interop import open_parts
 from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import DecodingLoad, memory_guard, pick, using_threads
@@ -106,8 +106,6 @@ def load(
     chosen = pick(device)
     if isinstance(path, str | Path):
         translator = Translator(open_parts(path, chosen, warn), chosen, threads=threads, precision=precision)
-        if str(path).startswith(HUB) or is_marian(Path(path)):
-            translator.family = "marian"
         return translator.use_engine(engine, int8)
     members = [open_parts(each, chosen, warn) for each in path]
     if not members:
@@ -150,7 +148,7 @@ class Translator:
         if precision != "fp32" and any(isinstance(module, Recurrent) for module in parts.model.modules()):
             raise ConfigError(f"precision is {precision}, but a recurrent model computes in fp32; leave it out")
         self.config = parts.config
-        self.family: str = parts.config.family  # or "marian"
+        self.family: str = "marian" if parts.format == "marian" else parts.config.family
         expected = "a whole number from 1 to 4096, or 0 for PyTorch's own choice"
         check_value("threads", threads, int, range(4097).__contains__, expected)
         self.threads = threads

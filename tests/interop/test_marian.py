@@ -34,8 +34,9 @@ from small_runs import pad
 
 from heedful.decoding import Decoding, beam, greedy, log_probs
 from heedful.errors import HeedfulError, ModelError
-from heedful.interop import is_marian, read_marian
+from heedful.interop import read_marian
 from heedful.interop.folder import ModelParts, read_model, write_model
+from heedful.interop.marian import is_marian
 from heedful.models import NeedWeights
 from heedful.text import END, PAD, START, UNKNOWN
 

@@ -30,8 +30,9 @@ from safetensors.torch import load_file
 import heedful
 from heedful.config import Config
 from heedful.errors import ConfigError, DiskError
-from heedful.interop import is_marian, read_marian, write_marian
+from heedful.interop import read_marian, write_marian
 from heedful.interop.folder import ModelParts, read_model
+from heedful.interop.marian import is_marian
 from heedful.models import build
 from heedful.text import PAD, START, Codec
 
