@@ -8,6 +8,7 @@ the weights that it had when it was resumed to step 14.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -52,4 +53,9 @@ def test_a_checkpoint_resumes_to_the_same_weights(family: str, tmp_path: Path) -
     before = load_file(OLD / f"{family}_step_14.safetensors")
     assert found.keys() == before.keys()
     for name, weights in before.items():
+        if re.search(r"(inside|across)\.W\.bias", name):
+            # A bias of the keys changes no weight of attention: its gradient is rounding, which depends on the machine,
+            # and Adam makes a step of full size of it.
+            q, _, v = np.split(np.arange(len(weights)), 3)
+            found[name], weights = (values[np.concatenate([q, v])] for values in (found[name], weights))
         np.testing.assert_allclose(found[name], weights, rtol=1e-4, atol=1e-5, err_msg=name)
