@@ -226,8 +226,13 @@ class RnnConfig(RecurrentConfig):
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The Transformer: self-attention and attention to the source, without recurrence."""
+    """The Transformer: attention to the source, and self-attention; with `cell="ssru"` the decoder is recurrent."""
 
+    cell: str = _choice(
+        "self-attention",
+        "ssru",
+        doc="what each layer of the decoder reads the tokens before with: self-attention, or a recurrent cell",
+    )
     layers: int = _whole(3, 1, 64, "layers of the encoder, and of the decoder")
     decoder_layers: int = _whole(0, 0, 64, "layers of the decoder; 0: as many as the encoder has")
     width: int = _whole(256, 2, 16384, "D, the width of all states and embeddings")
@@ -243,6 +248,9 @@ class TransformerConfig:
     )
     bias: bool = _switch(False, "a bias for each target token")
     scale: bool = _switch(True, "multiply embeddings by √D before the positions are added")
+    positions: str = _choice(
+        "sinusoid", "marian", doc="the frequencies of positions: 10000^(-2i/D), or 10000^(-2i/(D-2)) as Marian has them"
+    )
     dropout: float = _real(0.1, 0.0, 0.95, "on embeddings and on the output of each sub-layer")
     attention_dropout: float = _real(0.0, 0.0, 0.95, "on the attention weights")
     inner_dropout: float = _real(0.0, 0.0, 0.95, "inside the feed-forward layers")

@@ -1,5 +1,8 @@
 """The Transformer: attention between the two sentences, and inside each of them, in place of recurrence.
 
+With `model.cell=ssru` the decoder's self-attention is replaced by `Ssru`, a recurrent cell without a matrix on its
+state: decoding a token takes the same time and memory at any position.
+
 `EncoderLayer` and `DecoderLayer` are the definition. Without gradients, `heedful.fused.cpu` computes the same with
 fewer operations: `fast_encode` a source, `FastDecoder` a token, `fast_reread` a whole target.
 
@@ -28,12 +31,14 @@ from heedful.fused.cpu.linear import Packable
 from heedful.fused.cpu.transformer import (
     FastDecoder,
     FastLayers,
+    FastSsruDecoder,
     PackedOutput,
     PackedRows,
     cross_keys,
     fast_encode,
     fast_reread,
 )
+from heedful.fused.ssru import ssru_states
 from heedful.fused.triton.linear import linear
 from heedful.fused.triton.policy import usable
 from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_norm
@@ -43,17 +48,14 @@ from heedful.models.protocol import Memory, NeedWeights, Reread, Step
 from heedful.models.slots import TransformerSlots
 
 ROWS = 2  # factor by which the rows grow when sentences join
+JOIN = "only sentences that begin can join others, and only where tokens are decoded one at a time"
 FIRST = 32  # tokens there is room for at first; it is doubled when it is full
 
 
-class Cache:
-    """The state of the decoder: keys and values of `length` tokens in each of L layers, at most `capacity`.
+class Positions:
+    """The positions of the tokens that a state is at: `length` so far in each of L layers, at most `capacity`.
 
-    They are in one `buffer` (L, 2, R, H, size, C): new tokens are written to it, and all tokens so far are a view of
-    it; what follows them is 0. With gradients enabled nothing may be overwritten, and tokens are concatenated instead
-    (`with_grad`).
-
-    Sentences may `join` that begin later: the last tokens of all are at the same index, and `offset` (R,) is the number
+    Sentences may join that begin later: the last tokens of all are at the same index, and `offset` (R,) is the number
     of positions before the first token of each. Only one token at a time can be decoded then.
     """
 
@@ -61,32 +63,8 @@ class Cache:
         self.L, self.capacity, self.positions = L, capacity, positions
         self.table: Tensor | None = None  # of the first positions
         self.length = 0
-        self.buffer: Tensor | None = None
-        self.spare: Tensor | None = None  # to which selected rows are copied; then the two are swapped
-        self.rows: Tensor | None = None  # of which the buffer is the first rows, so that others can join
-        self.with_grad: dict[int, Tensor] = {}
-        self.fast: FastDecoder | None = None
         self.offset: Tensor | None = None
         self.new_rows = 0  # sentences in the memory that it was started for
-
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of n tokens in a layer; return those of all.  (R, H, n, C) -> (R, H, t, C) each."""
-        n, t = k.shape[2], self.length
-        if n == self.capacity:  # all tokens in one step
-            return k, v
-        kv = torch.stack([k, v])
-        if torch.is_grad_enabled() or self.with_grad:
-            before = self.with_grad.get(layer)
-            if before is None and self.buffer is not None:
-                before = self.buffer[layer, :, :, :, :t]
-            kv = kv if before is None else torch.cat([before, kv], dim=3)
-            self.with_grad[layer] = kv
-            k, v = kv.unbind(0)
-        else:
-            buffer = self.make_room(kv, kv.shape[1], kv.shape[2], kv.shape[4], n)[layer]
-            buffer[:, :, :, t : t + n] = kv
-            k, v = buffer[:, :, :, : t + n].unbind(0)
-        return k, v
 
     def next_positions(self, n: int) -> Tensor:
         """Return the encodings of the next n positions, (n, D); (R, 1, D) if sentences began at different times."""
@@ -103,9 +81,50 @@ class Cache:
         """Count n tokens more, once all layers have them."""
         self.length += n
 
+
+class Cache(Positions):
+    """The state of a decoder with self-attention: the keys and values of all tokens so far.
+
+    They are in one `buffer` (L, 2, R, H, size, C): new tokens are written to it, and all tokens so far are a view of
+    it; what follows them is 0. With gradients enabled nothing may be overwritten, and tokens are concatenated instead
+    (`recorded`).
+    """
+
+    def __init__(self, L: int, capacity: int, positions: Callable[[int], Tensor]) -> None:
+        super().__init__(L, capacity, positions)
+        self.buffer: Tensor | None = None
+        self.spare: Tensor | None = None  # to which selected rows are copied; then the two are swapped
+        self.rows: Tensor | None = None  # of which the buffer is the first rows, so that others can join
+        self.recorded: dict[int, Tensor] = {}
+        self.fast: FastDecoder | None = None
+
+    @property
+    def with_grad(self) -> bool:
+        """Whether tokens were decoded with gradients enabled."""
+        return bool(self.recorded)
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of n tokens in a layer; return those of all.  (R, H, n, C) -> (R, H, t, C) each."""
+        n, t = k.shape[2], self.length
+        if n == self.capacity:  # all tokens in one step
+            return k, v
+        kv = torch.stack([k, v])
+        if torch.is_grad_enabled() or self.recorded:
+            before = self.recorded.get(layer)
+            if before is None and self.buffer is not None:
+                before = self.buffer[layer, :, :, :, :t]
+            kv = kv if before is None else torch.cat([before, kv], dim=3)
+            self.recorded[layer] = kv
+            k, v = kv.unbind(0)
+        else:
+            buffer = self.make_room(kv, kv.shape[1], kv.shape[2], kv.shape[4], n)[layer]
+            buffer[:, :, :, t : t + n] = kv
+            k, v = buffer[:, :, :, : t + n].unbind(0)
+        return k, v
+
     def select(self, rows: Tensor) -> Cache:
         """Keep some hypotheses, in the order of `rows`."""
-        self.with_grad = {layer: kv[:, rows] for layer, kv in self.with_grad.items()}
+        self.recorded = {layer: kv[:, rows] for layer, kv in self.recorded.items()}
         self.offset = None if self.offset is None else self.offset[rows]
         if self.buffer is not None and self.length:
             R, size = len(rows), self.buffer.shape[4]
@@ -142,9 +161,7 @@ class Cache:
     def _starts(self, other: Cache) -> Tensor | None:
         """Check that others can begin now; return where each of these began, None if all begin now."""
         if self.with_grad or other.length or other.with_grad:
-            raise ShapeError(
-                "only sentences that begin can join others, and only where tokens are decoded one at a time"
-            )
+            raise ShapeError(JOIN)
         self.capacity = max(self.capacity, self.length + other.capacity)
         if self.buffer is None or not self.length:
             return None
@@ -172,6 +189,77 @@ class Cache:
         return self.buffer.new_zeros(L, two, R, H, size, C)
 
 
+class SsruState(Positions):
+    """The state of a decoder with SSRUs: c_t of each layer, `cells` (L, R, D); None before the first token, for 0."""
+
+    def __init__(self, L: int, capacity: int, positions: Callable[[int], Tensor]) -> None:
+        super().__init__(L, capacity, positions)
+        self.cells: Tensor | None = None
+        self.after: list[Tensor] = []  # of the layers that have read the tokens of a step, until all have
+        self.fast: FastSsruDecoder | None = None
+
+    @property
+    def with_grad(self) -> bool:
+        """Whether tokens were decoded with gradients enabled."""
+        return self.cells is not None and self.cells.requires_grad
+
+    def cell(self, layer: int, like: Tensor) -> Tensor:
+        """Return c_{t-1} of a layer, with the type and the rows of `like` (R, n, D).  (R, D)."""
+        return like.new_zeros(like.shape[0], like.shape[2]) if self.cells is None else self.cells[layer]
+
+    def make_room(self, like: Tensor) -> Tensor:
+        """Return the states, to be overwritten; 0 before the first token.  like (R, D) -> (L, R, D)."""
+        if self.cells is None:
+            self.cells = like.new_zeros(self.L, *like.shape)
+        return self.cells
+
+    def advance(self, n: int) -> None:
+        """Count n tokens more, once all layers have read them."""
+        super().advance(n)
+        if self.after:
+            self.cells, self.after = torch.stack(self.after), []
+
+    def select(self, rows: Tensor) -> SsruState:
+        """Keep some hypotheses, in the order of `rows`."""
+        self.offset = None if self.offset is None else self.offset[rows]
+        self.cells = None if self.cells is None else self.cells.index_select(1, rows)
+        return self
+
+    def join(self, other: SsruState) -> SsruState:
+        """Append sentences that begin now."""
+        starts = self._starts(other)
+        if self.cells is None or starts is None:
+            self.cells, self.new_rows = None, self.new_rows + other.new_rows
+            return self
+        self.cells = torch.cat([self.cells, self.cells.new_zeros(self.L, other.new_rows, self.cells.shape[2])], dim=1)
+        self.offset = torch.cat([starts, starts.new_full((other.new_rows,), self.length)])
+        return self
+
+    def put(self, rows: Tensor, other: SsruState) -> SsruState:
+        """Replace some sentences by others that begin now."""
+        starts = self._starts(other)
+        if self.cells is None or starts is None:
+            self.cells = None
+        else:
+            self.cells, self.offset = self.cells.index_fill(1, rows, 0.0), starts.index_fill(0, rows, self.length)
+        return self
+
+    def _starts(self, other: SsruState) -> Tensor | None:
+        """Check that others can begin now; return where each of these began, None if all begin now."""
+        if self.with_grad or other.length:
+            raise ShapeError(JOIN)
+        if self.cells is None or not self.length:
+            self.capacity = max(self.capacity, self.length + other.capacity)
+            return None
+        starts = self.offset
+        if starts is None:
+            starts = torch.zeros(self.cells.shape[1], dtype=torch.long, device=self.cells.device)
+        elif gone := int(starts.min()):  # positions before the first token of all sentences are dropped
+            starts, self.length, self.capacity = starts - gone, self.length - gone, self.capacity - gone
+        self.capacity = max(self.capacity, self.length + other.capacity)
+        return starts
+
+
 POSITIONS = 256  # encodings that are computed at first
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 HALVES = (torch.bfloat16, torch.float16)
@@ -179,10 +267,14 @@ HALVES = (torch.bfloat16, torch.float16)
 SAFE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
-def positions(n: int, D: int, like: Tensor | None = None) -> Tensor:
-    """Return p_t = [sin(t ω_1), …, sin(t ω_{D/2}), cos(t ω_1), …], ω_i = 10000^(-2(i-1)/D), for t = 0..n-1.  (n, D)."""
+def positions(n: int, D: int, like: Tensor | None = None, kind: str = "sinusoid") -> Tensor:
+    """Return p_t = [sin(t ω_1), …, sin(t ω_{D/2}), cos(t ω_1), …], ω_i = 10000^(-2(i-1)/D), for t = 0..n-1.  (n, D).
+
+    With the kind "marian" ω_i = 10000^(-2(i-1)/(D-2)), so that the last is 1/10000.
+    """
     t = torch.arange(n, dtype=torch.float64)[:, None]
-    angles = t * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
+    whole = D if kind == "sinusoid" else max(1, D - 2)
+    angles = t * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / whole)
     table = torch.cat([angles.sin(), angles.cos()], dim=-1)
     return table.float() if like is None else table.to(like)
 
@@ -355,6 +447,29 @@ class MultiHead(nn.Module):
         return self.W_o(c if mask.some is None else c * mask.some[:, 0]), None
 
 
+class Ssru(nn.Module):
+    """relu(c_t) with c_t = f_t ⊙ c_{t-1} + (1 - f_t) ⊙ W x_t, f_t = σ(W_f x_t + b_f): a recurrent cell (Kim et al. 2019).
+
+    The two matrices are one, W = [W_f; W], so that a step takes one product. c_t is in fp32 at least: it is a sum over
+    all tokens so far.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.W = Product(config.width, 2 * config.width, bias=False)
+        self.b_f = nn.Parameter(torch.zeros(config.width))
+
+    def forward(self, n: Tensor, state: SsruState, layer: int) -> Tensor:
+        """Read n tokens.  (R, n, D) -> (R, n, D)."""
+        f, x = self.W(n).split(self.W.in_features, dim=-1)
+        f = torch.sigmoid(f + self.b_f)
+        if x.dtype in HALVES:
+            f, x = f.float(), x.float()
+        c = ssru_states(x, f, state.cell(layer, x))
+        state.after.append(c[:, -1])
+        return torch.relu(c).to(n.dtype)
+
+
 class FeedForward(nn.Module):
     """W_2 f(W_1 x + b_1) + b_2, at every position alike."""
 
@@ -392,18 +507,19 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention to the tokens before, attention to the source, then the feed-forward layer."""
+    """Self-attention to the tokens before or an SSRU, attention to the source, then the feed-forward layer."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.inside, self.around_inside = MultiHead(config), Residual(config)
+        self.inside = Ssru(config) if config.cell == "ssru" else MultiHead(config)
+        self.around_inside = Residual(config)
         self.across, self.around_across = MultiHead(config), Residual(config)
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
     def forward(
         self,
         s: Stream,
-        cache: Cache,
+        state: Cache | SsruState,
         layer: int,
         memory: Memory,
         masks: tuple[Mask, Mask],
@@ -411,9 +527,7 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Stream, Tensor | None]:
         """s (R, n, D) -> (R, n, D), weights (R, H, n, S), or (R, H, n, t) of self-attention, if needed."""
         s, n = self.around_inside.before(s)
-        q, k, v = self.inside.project(n)
-        k, v = cache.extend(layer, k, v)
-        g, inside = self.inside.attend(q, k, v, masks[0], need_weights is not None and need_weights.self_attention)
+        g, inside = self._read(n, state, layer, masks[0], need_weights is not None and need_weights.self_attention)
         s = self.around_inside.after(s, g)
 
         k, v = memory.keys[2 * layer : 2 * layer + 2]
@@ -429,6 +543,18 @@ class DecoderLayer(nn.Module):
         s, n = self.around_forward.before(s)
         s = self.around_forward.after(s, self.forward_layer(n, s.drops))
         return s, across if inside is None else inside
+
+    def _read(
+        self, n: Tensor, state: Cache | SsruState, layer: int, mask: Mask, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Read the tokens: what the first sub-layer computes from them and those before.  n (R, n, D) -> (R, n, D)."""
+        if isinstance(self.inside, Ssru):
+            assert isinstance(state, SsruState)
+            return self.inside(n, state, layer), None
+        assert isinstance(state, Cache)
+        q, k, v = self.inside.project(n)
+        k, v = state.extend(layer, k, v)
+        return self.inside.attend(q, k, v, mask, need_weights)
 
 
 class Transformer(Packable):
@@ -447,7 +573,7 @@ class Transformer(Packable):
                 f"model.tied=all needs one vocabulary for both languages (text.joint=true), but there are "
                 f"{source} source and {target} target tokens; or set model.tied=target"
             )
-        self.channels = config.channels
+        self.channels, self.cell, self.positions = config.channels, config.cell, config.positions
         self.embedding = embedding(target, D)
         self.source: nn.Embedding | None = None
         self.regions: Regions | None = None
@@ -468,7 +594,8 @@ class Transformer(Packable):
         for module in [*self.encoder.modules(), *self.decoder.modules()]:
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def position_vectors(self, n: int) -> Tensor:
         """Return the positions of n tokens or more, from a table on the weights' device.  (≥ n, D)."""
@@ -476,7 +603,7 @@ class Transformer(Packable):
         if table is None or len(table) < n or table.device != W.device or table.dtype != W.dtype:
             size = max(POSITIONS, 1 << (n - 1).bit_length())
             with torch.inference_mode(False):  # training uses it, too
-                self.table = table = positions(size, W.shape[1], W.data)
+                self.table = table = positions(size, W.shape[1], W.data, self.positions)
             self.earlier.append(table)
         return table
 
@@ -521,18 +648,20 @@ class Transformer(Packable):
         padded = not whole and (len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all()))
         return Memory(h, keep, keys, (), torch.stack(all_weights, dim=1) if need_weights else None, padded)
 
-    def start(self, memory: Memory, capacity: int) -> Cache:
-        """Return an empty cache with room for `capacity` tokens."""
-        cache = Cache(len(self.decoder), capacity, self.position_vectors)
-        cache.new_rows = memory.keep.shape[0]
-        return cache
+    def start(self, memory: Memory, capacity: int) -> Cache | SsruState:
+        """Return the state before the first token, for `capacity` tokens at most."""
+        state = (SsruState if self.cell == "ssru" else Cache)(len(self.decoder), capacity, self.position_vectors)
+        state.new_rows = memory.keep.shape[0]
+        return state
 
     def slots(self, memory: Memory, K: int, capacity: int) -> TransformerSlots:
         """Return a decoder over static shapes, with a cache that never grows."""
         return TransformerSlots(self, memory, K, capacity)
 
-    def step(self, y: Tensor, state: Cache, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
-        """Decode n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if needed."""
+    def step(
+        self, y: Tensor, state: Cache | SsruState, memory: Memory, need_weights: NeedWeights | None = None
+    ) -> Step:
+        """Decode n tokens.  y (R, n) -> hidden (R, n, D), the state after them, weights (R, L, H, n, S) if needed."""
         n = y.shape[1]
         s = self.embed(self.embedding, y, state.next_positions(n))
         if (
@@ -542,8 +671,7 @@ class Transformer(Packable):
             and not self.training
             and not state.with_grad
         ):
-            state.fast = state.fast or FastDecoder(self.fast_layers())
-            s = state.fast(s[:, 0], state, memory)[:, None]
+            s = self._fast_step(s[:, 0], state, memory)[:, None]
             state.advance(1)
             return Step(self.LN_s(s), state, None)
         if state.offset is not None:
@@ -553,8 +681,16 @@ class Transformer(Packable):
         _, s = add_and_norm(stream, self.LN_s, self.dropout if self.training else 0.0)
         return Step(s, state, weights)
 
+    def _fast_step(self, s: Tensor, state: Cache | SsruState, memory: Memory) -> Tensor:
+        """Go through all layers with one token, without gradients.  s (R, D) -> (R, D)."""
+        if isinstance(state, SsruState):
+            state.fast = state.fast or FastSsruDecoder(self.fast_layers())
+            return state.fast(s, state, memory)
+        state.fast = state.fast or FastDecoder(self.fast_layers())
+        return state.fast(s, state, memory)
+
     def _layers(
-        self, s: Tensor, state: Cache, memory: Memory, need_weights: NeedWeights | None, depth: int
+        self, s: Tensor, state: Cache | SsruState, memory: Memory, need_weights: NeedWeights | None, depth: int
     ) -> tuple[Stream, Tensor | None]:
         """Go through the first `depth` layers.  s (R, n, D) -> (R, n, D), weights (R, L, H, n, S) if needed."""
         n, weighted = s.shape[1], self._weighted(need_weights)
@@ -572,6 +708,8 @@ class Transformer(Packable):
         """Return the layers whose weights are needed; raise ConfigError if there is no such layer."""
         if need_weights is None:
             return range(0)
+        if need_weights.self_attention and self.cell != "self-attention":
+            raise ConfigError(f"the decoder has no self-attention (model.cell={self.cell}); it has attention to the source")
         if need_weights.layer is None:
             return range(len(self.decoder))
         layer = need_weights.layer_of(len(self.decoder))
@@ -628,7 +766,8 @@ class Transformer(Packable):
         """Return the weights that bf16 training may round in one operation: those that only layers' products use."""
         modules = [(name, module) for name, module in self.named_modules() if not name.startswith("regions.")]
         products = [(name, module) for name, module in modules if isinstance(module, nn.Linear)]
-        biases = [module.bias for name, module in products if not name.endswith("W_1")]  # a kernel adds that one
+        # A kernel adds that of W_1; an SSRU's has none.
+        biases = [module.bias for name, module in products if not name.endswith("W_1") and module.bias is not None]
         return [*(module.weight for _, module in products), *biases]
 
     def norms(self, memory: Memory) -> Tensor:

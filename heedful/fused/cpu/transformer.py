@@ -17,7 +17,9 @@ from torch.nn import functional as F
 
 from heedful.attention import mask_bias
 from heedful.fused.cpu.linear import divides, onednn_rows, reorder
+from heedful.fused.ssru import ssru_states
 
+HALVES = (torch.bfloat16, torch.float16)
 BLOCK = 8  # positions whose views are made at once; those after the last token are masked
 FEW = 64  # rows up to which BLAS is faster with a matrix that lies in memory by its inputs
 
@@ -135,7 +137,11 @@ class _FastDecoderLayer:
     def __init__(self, layer: Any, rows: int) -> None:  # noqa: ANN401  (a `DecoderLayer`)
         inside, across, forward, D = layer.inside, layer.across, layer.forward_layer, layer.across.W.in_features
         W, b = across.W.weight, across.W.bias
-        self.qkv, self.inside_o = _product(inside.W, rows), _product(inside.W_o, rows)
+        self.ssru = inside.W.bias is None
+        if self.ssru:  # the gates f and W x by one product
+            self.fx = PackedLinear(inside.W.weight, torch.cat([inside.b_f, torch.zeros_like(inside.b_f)]), rows)
+        else:
+            self.qkv, self.inside_o = _product(inside.W, rows), _product(inside.W_o, rows)
         self.q, self.keys = PackedLinear(W[:D], b[:D], rows), PackedLinear(W[D:], b[D:], rows)
         self.across_o = _product(across.W_o, rows)
         self.W_1, self.W_2, self.f = _product(forward.W_1, rows), _product(forward.W_2, rows), forward.f
@@ -219,9 +225,13 @@ def fast_reread(
     all_weights: list[Tensor] = []
     for number, layer in enumerate(layers.decoder):
         inside, across, forward = layer.norms
-        q, k, v = rows.heads(layer.qkv(norm(s, *inside) if pre else s), 3, C)
-        c = rows.pack(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2))
-        s = layer.inside_o(c).add_(s)
+        n = norm(s, *inside) if pre else s
+        if layer.ssru:
+            s = rows.pack(_ssru(rows.unpack(layer.fx(n)))).add_(s)
+        else:
+            q, k, v = rows.heads(layer.qkv(n), 3, C)
+            c = rows.pack(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2))
+            s = layer.inside_o(c).add_(s)
         s = s if pre else norm(s, *inside)
 
         k, v = memory.keys[2 * number : 2 * number + 2]
@@ -240,6 +250,12 @@ def fast_reread(
         s = layer.W_2(layer.f(layer.W_1(norm(s, *forward) if pre else s))).add_(s)
         s = s if pre else norm(s, *forward)
     return s, all_weights
+
+
+def _ssru(fx: Tensor) -> Tensor:
+    """Return relu(c_t) of all tokens.  fx (B, T, 2D), the gates before the sigmoid and W x -> (B, T, D)."""
+    f, x = (fx.float() if fx.dtype in HALVES else fx).chunk(2, dim=-1)
+    return ssru_states(x, f.sigmoid(), x.new_zeros(x.shape[0], x.shape[2])).relu_().to(fx.dtype)
 
 
 def _cross_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
@@ -310,13 +326,35 @@ class _Past(NamedTuple):
     layers: list[tuple[Tensor, Tensor]]  # keys (R·H, C, n) and values (R·H, n, C)
 
 
-class FastDecoder:
-    """The decoder's layers for one token of each hypothesis, without attention weights and without gradients."""
+class _FastLayersOfOneToken:
+    """The weights of the decoder's layers, and the attention of each to the source, for one token."""
 
     def __init__(self, layers: FastLayers) -> None:
         self.layers, self.C, self.pre, self.scale = layers.decoder, layers.C, layers.pre, layers.C**-0.5
         self.memory: Any = None
         self.sources: list[_SourceAttention | _OneSource] = []  # of each layer, for this memory
+
+    def _prepare(self, memory: Any) -> list[_SourceAttention | _OneSource]:  # noqa: ANN401
+        """Prepare the keys, the values and the mask of a memory: once, until sentences leave it."""
+        B, H = len(memory.keep), memory.keys[0].shape[1]
+        flat = [part.reshape(B * H, -1, self.C) for part in memory.keys]
+        pairs = list(zip(self.layers, flat[::2], flat[1::2], strict=True))
+        if B == 1 and not memory.padded and flat[0].shape[1] <= self.C:
+            return [_OneSource.of(layer, k, v) for layer, k, v in pairs]
+        mask, beta = flat[0].new_zeros(()), 0.0
+        if memory.padded:
+            keep = memory.keep.repeat_interleave(H, 0)
+            mask, beta = mask_bias(keep, flat[0].dtype)[:, None], 1.0
+            if not memory.zeroed:  # padding may hold anything; and a row with nothing to attend to gives zeros
+                gone = ~keep[..., None]
+                pairs = [(layer, k.masked_fill(gone, 0.0), v.masked_fill(gone, 0.0)) for layer, k, v in pairs]
+        return [_SourceAttention(layer, k.transpose(1, 2), v, mask, beta, self.scale) for layer, k, v in pairs]
+
+class FastDecoder(_FastLayersOfOneToken):
+    """The decoder's layers for one token of each hypothesis, without attention weights and without gradients."""
+
+    def __init__(self, layers: FastLayers) -> None:
+        super().__init__(layers)
         self.past: list[_Past] = []  # of the current block; beam search takes turns between two buffers
         self.until: Sequence[Tensor] = ()  # masks (1, 1, n) of the positions of the current block
         self.end = 0  # of the current block
@@ -365,21 +403,30 @@ class FastDecoder:
         self.past = [past, *self.past[:1]]
         return past
 
-    def _prepare(self, memory: Any) -> list[_SourceAttention | _OneSource]:  # noqa: ANN401
-        """Prepare the keys, the values and the mask of a memory: once, until sentences leave it."""
-        B, H = len(memory.keep), memory.keys[0].shape[1]
-        flat = [part.reshape(B * H, -1, self.C) for part in memory.keys]
-        pairs = list(zip(self.layers, flat[::2], flat[1::2], strict=True))
-        if B == 1 and not memory.padded and flat[0].shape[1] <= self.C:
-            return [_OneSource.of(layer, k, v) for layer, k, v in pairs]
-        mask, beta = flat[0].new_zeros(()), 0.0
-        if memory.padded:
-            keep = memory.keep.repeat_interleave(H, 0)
-            mask, beta = mask_bias(keep, flat[0].dtype)[:, None], 1.0
-            if not memory.zeroed:  # padding may hold anything; and a row with nothing to attend to gives zeros
-                gone = ~keep[..., None]
-                pairs = [(layer, k.masked_fill(gone, 0.0), v.masked_fill(gone, 0.0)) for layer, k, v in pairs]
-        return [_SourceAttention(layer, k.transpose(1, 2), v, mask, beta, self.scale) for layer, k, v in pairs]
+
+class FastSsruDecoder(_FastLayersOfOneToken):
+    """The same for a decoder with SSRUs. c_t is overwritten."""
+
+    def __call__(self, s: Tensor, state: Any, memory: Any) -> Tensor:  # noqa: ANN401  (an `SsruState` and a `Memory`)
+        """Go through all layers.  s (R, D) -> (R, D)."""
+        if memory is not self.memory:
+            self.memory, self.sources = memory, self._prepare(memory)
+        pre, norm, D, half = self.pre, torch.layer_norm, s.shape[1], s.dtype in HALVES
+        cells = state.make_room(s.float() if half else s).unbind(0)
+        for layer, c, source in zip(self.layers, cells, self.sources, strict=True):
+            inside, across, forward = layer.norms
+            fx = layer.fx(norm(s, *inside) if pre else s)
+            f, x = (fx.float() if half else fx).split_with_sizes((D, D), 1)
+            torch.lerp(x, c, f.sigmoid_(), out=c)
+            s = torch.relu(c).add_(s) if not half else torch.relu(c).to(s.dtype).add_(s)
+            s = s if pre else norm(s, *inside)
+
+            s = source(norm(s, *across) if pre else s, s)
+            s = s if pre else norm(s, *across)
+
+            s = layer.W_2(layer.f(layer.W_1(norm(s, *forward) if pre else s))).add_(s)
+            s = s if pre else norm(s, *forward)
+        return s
 
 
 def _since(offset: Tensor, t: int, end: int, H: int, like: Tensor) -> Tensor:
