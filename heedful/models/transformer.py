@@ -450,8 +450,8 @@ class MultiHead(nn.Module):
 class Ssru(nn.Module):
     """A recurrent cell: relu(c_t) with c_t = f_t ⊙ c_{t-1} + (1 - f_t) ⊙ W x_t, f_t = σ(W_f x_t + b_f).
 
-    From Kim et al. 2019, "From Research to Production and Back". The two matrices are one, W = [W_f; W], so that a step takes one product. c_t is in fp32 at least: it is a sum over
-    all tokens so far.
+    From Kim et al. 2019, "From Research to Production and Back". The two matrices are one, W = [W_f; W], so that a step
+    takes one product. c_t is in fp32 at least: it is a sum over all tokens so far.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
