@@ -50,9 +50,9 @@ def align(
         str,
         typer.Option(
             metavar="NAME",
-            help="How two directions are combined: grow-diag-final-and, grow-diag, intersection, union, forward, "
-            "reverse, and product with two models [by the read-out, or product if both link every word to its largest "
-            "weight; otherwise grow-diag-final-and].",
+            help="How two directions are combined: grow-diag[-final[-and]], grow-diag[-final]-strict, intersection, "
+            "union, forward, reverse, and product with two models [by the read-out, or product if both link every word "
+            "to its largest weight; otherwise grow-diag-final-and].",
             show_default=False,
         ),
     ] = "",
