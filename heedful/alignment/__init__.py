@@ -3,7 +3,7 @@
 `heedful.align` is the function that aligns pairs; this room is called `alignment` so that the two do not collide.
 """
 
-from heedful.alignment.gold import AlignmentScores, Gold, read_gold, score, standard_error
+from heedful.alignment.gold import AlignmentScores, Gold, join_links, read_gold, score, standard_error
 from heedful.alignment.links import Links, align_trace, flip, parse, text
 from heedful.alignment.select_readout import MeasuredReadout, ReadoutSelection, WeightTable
 from heedful.alignment.statistical import MOST_CELLS, ROUNDS, both_directions, eflomal_directions
@@ -26,6 +26,7 @@ __all__ = [
     "both_directions",
     "eflomal_directions",
     "flip",
+    "join_links",
     "parse",
     "read_gold",
     "score",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
-from heedful.alignment.links import Links
-from heedful.errors import ConfigError, DataError
+from heedful.alignment.links import Links, flip
+from heedful.alignment.symmetrize import HEURISTICS, symmetrize
+from heedful.errors import ConfigError, DataError, choose
 
-_LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
+_LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})(?::[0-9][0-9.eE+-]{0,30})?")
 _NAACL = re.compile(r"([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9]{1,9})(?:\s+([SP]))?(?:\s+[0-9.eE+-]+)?")
 FEW, SHARE = 5, 0.02  # links that `lenient` may leave out: this many, or this share of all
 FORM = "expected links such as '0-0 1p2', sure and possible, or '1 0 0 S': sentence, source word, target word"
+FIELDS = ("links", "alignment")  # of JSON lines
 
 
 class Gold(NamedTuple):
@@ -24,20 +28,34 @@ class Gold(NamedTuple):
     left_out: int = 0
 
 
+class WrittenLink(NamedTuple):
+    """A link as a file has it, and where."""
+
+    where: str
+    item: str
+    sentence: int
+    source: int
+    target: int
+    sure: bool
+
+
+Lengths = tuple[int, int] | None  # words of the source and of the target; None if they are not known
+
+
 def read_gold(
     lines: Iterable[str],
-    lengths: Sequence[tuple[int, int]],
+    lengths: Sequence[tuple[int, int]] | int,
     *,
     base: int = 0,
     name: str = "gold",
     lenient: bool = False,
 ) -> Gold:
-    """Return the gold links of sentence pairs; `lengths` are their words, source and target.
+    """Return the gold links of sentence pairs; `lengths` are their words, source and target, or how many there are.
 
-    A line is a sentence pair, with links such as `0-0` (sure) and `1p2` or `1?2` (possible). Or a line is a link, in
-    the format of the NAACL 2003 shared task: sentence from 1, source word, target word, and S or P. `base` is what
-    words are counted from. Raises DataError for a link outside of its sentences; `lenient` leaves out up to five such
-    links, or 2 % of all.
+    A line is a sentence pair, with links such as `0-0` (sure) and `1p2` or `1?2` (possible), perhaps after an id and a
+    tab; or a JSON object with a list of links, `links` or `alignment`. Or a line is a link, in the format of the NAACL
+    2003 shared task: sentence from 1, source word, target word, and S or P. `base` is what words are counted from.
+    Raises DataError for a link outside of its sentences; `lenient` leaves out up to five such links, or 2 % of all.
 
     >>> gold = read_gold(["0-0 1p1"], [(2, 2)])
     >>> [sorted(links) for links in gold.sure], [sorted(links) for links in gold.possible]
@@ -45,24 +63,25 @@ def read_gold(
     """
     if base not in (0, 1):
         raise ConfigError(f"base is {base}; words are counted from 0 or 1")
-    rows = [line.strip() for line in lines]
-    first = next((row for row in rows if row), "")
+    sizes: Sequence[Lengths] = [None] * lengths if isinstance(lengths, int) else lengths
+    rows = list(lines)
+    first = next((row.strip() for row in rows if row.strip()), "")
     naacl = _NAACL.fullmatch(first) is not None
-    items = list(_by_link(rows, name) if naacl else _by_sentence(rows, name))
-    if not naacl and len(rows) != len(lengths):
+    items = list(_by_link(rows, name) if naacl else (link for row in _by_sentence(rows, name) for link in row))
+    if not naacl and len(rows) != len(sizes):
         raise DataError(
-            f"{name} has {len(rows):,} line{'s' * (len(rows) != 1)} but there are {len(lengths):,} sentence pairs"
+            f"{name} has {len(rows):,} line{'s' * (len(rows) != 1)} but there are {len(sizes):,} sentence pairs"
         )
-    sure: list[set[tuple[int, int]]] = [set() for _ in lengths]
-    possible: list[set[tuple[int, int]]] = [set() for _ in lengths]
+    sure: list[set[tuple[int, int]]] = [set() for _ in sizes]
+    possible: list[set[tuple[int, int]]] = [set() for _ in sizes]
     left_out = 0
     for where, item, sentence, source, target, certain in items:
-        if not 0 <= sentence < len(lengths):
-            raise DataError(f"{where}: there is no sentence pair {sentence + 1}, only 1 to {len(lengths)}")
+        if not 0 <= sentence < len(sizes):
+            raise DataError(f"{where}: there is no sentence pair {sentence + 1}, only 1 to {len(sizes)}")
         link = (source - base, target - base)
-        if not _inside(link, lengths[sentence]):
+        if not _inside(link, sizes[sentence]):
             if not lenient:
-                raise _outside(where, item, link, lengths[sentence], base, _swapped(items, lengths, base))
+                raise _outside(where, item, link, sizes[sentence], base, _swapped(items, sizes, base))
             left_out += 1
             continue
         possible[sentence].add(link)
@@ -70,8 +89,8 @@ def read_gold(
             sure[sentence].add(link)
     if left_out > max(FEW, SHARE * len(items)):
         other = 1 - base
-        then = sum(not _inside((s - other, t - other), lengths[number]) for _, _, number, s, t, _ in items)
-        likely = _swapped(items, lengths, base) or (
+        then = sum(not _inside((s - other, t - other), sizes[number]) for _, _, number, s, t, _ in items)
+        likely = _swapped(items, sizes, base) or (
             f"words are counted from {base} here, and from {other} it would be {then:,}: that is the likely base"
             if then < left_out
             else "do they belong to these sentences, in this order?"
@@ -80,45 +99,130 @@ def read_gold(
     return Gold(list(map(frozenset, sure)), list(map(frozenset, possible)), left_out)
 
 
-def _inside(link: tuple[int, int], lengths: tuple[int, int]) -> bool:
+def join_links(
+    forward: Iterable[str],
+    reverse: Iterable[str],
+    symmetry: str = "grow-diag-final-and",
+    *,
+    flipped: bool = False,
+    names: tuple[str, str] = ("forward", "reverse"),
+) -> Iterator[Links]:
+    """Yield the links of each sentence pair, joined from those of two directions: two open files, or lists of lines.
+
+    Lines are source-target, in a format that `read_gold` reads. A possible link is a link, and a weight, as in
+    `0-0:0.9`, is left out. With `flipped`, the lines of `reverse` are target-source, as an aligner writes them for
+    swapped files. `symmetry` is one of HEURISTICS. `names` are for errors.
+
+    >>> [sorted(links) for links in join_links(["0-0 1-1", ""], ["0-0 1-0", ""], "union", flipped=True)]
+    [[(0, 0), (0, 1), (1, 1)], []]
+    """
+    choose("symmetry", symmetry, HEURISTICS)
+    rows = zip_longest(*(_by_sentence(lines, name) for lines, name in zip((forward, reverse), names, strict=True)))
+    for number, (one, other) in enumerate(rows):
+        if one is None or other is None:
+            counts = [number, number + 1 + sum(1 for _ in rows)]
+            (short, few), (long, many) = zip(names if one is None else names[::-1], counts, strict=True)
+            raise DataError(
+                f"{long} has {many:,} line{'s' * (many != 1)} but {short} has {few:,}; expected a line for each "
+                "sentence pair in both, a blank one for a pair without links"
+            )
+        first, second = (frozenset((link.source, link.target) for link in side) for side in (one, other))
+        yield symmetrize(first, flip(second) if flipped else second, symmetry)
+
+
+def _inside(link: tuple[int, int], lengths: Lengths) -> bool:
+    if lengths is None:
+        return min(link) >= 0
     return all(0 <= place < length for place, length in zip(link, lengths, strict=True))
 
 
-GoldLinks = Iterable[tuple[str, str, int, int, int, bool]]
-
-
-def _swapped(items: GoldLinks, lengths: Sequence[tuple[int, int]], base: int) -> str:
+def _swapped(items: Iterable[WrittenLink], lengths: Sequence[Lengths], base: int) -> str:
     """Return a message if all links fit with source and target swapped, and do not fit from the other base."""
     places = range(len(lengths))
-    every = [(source, target, lengths[n]) for _, _, n, source, target, _ in items if n in places]
-    if not all(_inside((target - base, source - base), sizes) for source, target, sizes in every):
+    every = [(source, target, sizes) for _, _, n, source, target, _ in items if n in places and (sizes := lengths[n])]
+    if not every or not all(_inside((target - base, source - base), sizes) for source, target, sizes in every):
         return ""
     if all(_inside((source - 1 + base, target - 1 + base), sizes) for source, target, sizes in every):
         return ""
     return f"source and target seem to be swapped: all {len(every):,} links fit if each is read as target-source"
 
 
-def _by_sentence(rows: Sequence[str], name: str) -> GoldLinks:
+def _by_sentence(rows: Iterable[str], name: str) -> Iterator[list[WrittenLink]]:
+    """Yield the links of each line.
+
+    Lines may begin with an id and a tab; whether they do shows the first line with a link or a tab.
+    """
+    ids: bool | None = None
+    bare = ""  # the error of the first line with one word, which may be an id
     for number, row in enumerate(rows):
-        for item in row.split():
-            match = _LINK.fullmatch(item)
-            if match is None:
-                raise DataError(f"{name}, line {number + 1}: {FORM}, found '{item[:60]}'")
-            yield f"{name}, line {number + 1}", item, number, int(match[1]), int(match[3]), match[2] == "-"
+        where = f"{name}, line {number + 1}"
+        items = row.split()
+        if not items:
+            yield []
+            continue
+        if items[0].startswith("{"):
+            yield _of_record(row, where, number)
+            continue
+        head, tab, rest = row.partition("\t")
+        linked = _LINK.fullmatch(items[0]) is not None
+        if ids is None and (linked or (tab and head.strip())):
+            ids = not linked
+            if linked and bare:
+                raise DataError(bare)
+        if not linked and ids is not False and len(items) == 1:
+            bare = bare or f"{where}: {FORM}, found '{items[0][:60]}'"
+            items = []  # an id
+        elif ids:
+            if linked or not tab:
+                raise DataError(
+                    f"{where}: expected an id, a tab and links, as in the lines before, found '{row.strip()[:60]}'"
+                )
+            items = rest.split()
+        matches = [(_LINK.fullmatch(item), item) for item in items]
+        wrong = next((item for match, item in matches if match is None), None)
+        if wrong is not None:
+            raise DataError(f"{where}: {FORM}, found '{wrong[:60]}'")
+        yield [
+            WrittenLink(where, item, number, int(match[1]), int(match[3]), match[2] == "-")
+            for match, item in matches
+            if match is not None
+        ]
+    if bare and not ids:
+        raise DataError(bare)
 
 
-def _by_link(rows: Sequence[str], name: str) -> GoldLinks:
-    for number, row in enumerate(rows, 1):
+def _of_record(row: str, where: str, number: int) -> list[WrittenLink]:
+    """Return the links of a JSON object, lists of source word, target word and perhaps a weight."""
+    try:
+        record = json.loads(row)
+        links = next(record[field] for field in FIELDS if field in record)
+        return [WrittenLink(where, f"{s}-{t}", number, _word(s), _word(t), True) for s, t, *_ in links]
+    except (ValueError, TypeError, RecursionError, StopIteration):
+        raise DataError(
+            f"{where}: expected a JSON object with {' or '.join(FIELDS)}, a list such as [[0, 0], [1, 2]], found "
+            f"'{row.strip()[:60]}'"
+        ) from None
+
+
+def _word(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 10**9:
+        raise ValueError
+    return value
+
+
+def _by_link(rows: Sequence[str], name: str) -> Iterator[WrittenLink]:
+    for number, row in enumerate(map(str.strip, rows), 1):
         if row:
             match = _NAACL.fullmatch(row)
             if match is None:
                 raise DataError(f"{name}, line {number}: {FORM}, found '{row[:60]}'")
-            yield f"{name}, line {number}", row, int(match[1]) - 1, int(match[2]), int(match[3]), match[4] != "P"
+            sentence, sure = int(match[1]) - 1, match[4] != "P"
+            yield WrittenLink(f"{name}, line {number}", row, sentence, int(match[2]), int(match[3]), sure)
 
 
-def _outside(
-    where: str, item: str, link: tuple[int, int], lengths: tuple[int, int], base: int, swapped: str
-) -> DataError:
+def _outside(where: str, item: str, link: tuple[int, int], lengths: Lengths, base: int, swapped: str) -> DataError:
+    if lengths is None:
+        return DataError(f"{where}: words are counted from {base} here, found '{item}'; is the file counted from 0?")
     ranges = " and ".join(
         f"{side} words {base} to {length - 1 + base}" if length else f"no {side} words"
         for side, length in zip(("source", "target"), lengths, strict=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,66 +17,105 @@ from heedful.trace.alignment import Alignment
 
 Numbers = NDArray[np.floating[Any]]
 TIED = 0.999999  # products of weights that tie may round to either side
-SIDES = ((-1, 0), (0, -1), (1, 0), (0, 1))
-NEIGHBOURS = (*SIDES, (-1, -1), (-1, 1), (1, -1), (1, 1))
+Heuristic = Callable[[Links, Links], Links]
 
 
 def symmetrize(forward: Links, reverse: Links, how: str = "grow-diag-final-and") -> Links:
     """Return one set of links for a sentence pair; both are (source word, target word).
 
     In `forward` every target word has at most one link, in `reverse` every source word. `how` is one of HEURISTICS:
-    `forward` or `reverse` alone; `intersection`; `union`; `grow-diag` (Koehn, Och and Marcu 2003) starts from the
-    intersection and adds neighbouring links of the union if one of their words has no link yet;
-    `grow-diag-final-and` then adds links of the union between words of which neither has a link.
+    `forward` or `reverse` alone; `intersection`; `union`; or one of those that grow.
+
+    `grow-diag` (Koehn, Och and Marcu 2003) starts from the intersection and adds neighbouring links of the union if one
+    of their words has no link yet. `grow-diag-final` then adds the other links of `forward`, then of `reverse`, if one
+    of their words has no link yet; `grow-diag-final-and` if neither has. The order decides between links that exclude
+    each other; it is that of Moses' symal, target word by target word, in the set as it grows.
+
+    `grow-diag-strict` and `grow-diag-final-strict` are those of Zenkel, Wuebker and DeNero (2019): a link is added only
+    if neither word has a link, source word by source word. So words never get a second link.
 
     >>> forward, reverse = frozenset({(0, 0), (1, 1), (4, 3)}), frozenset({(0, 0), (1, 1), (2, 1), (4, 4)})
     >>> sorted(symmetrize(forward, reverse, "intersection")), sorted(symmetrize(forward, reverse, "grow-diag"))
     ([(0, 0), (1, 1)], [(0, 0), (1, 1), (2, 1)])
     >>> sorted(symmetrize(forward, reverse))
     [(0, 0), (1, 1), (2, 1), (4, 3)]
+    >>> sorted(symmetrize(forward, reverse, "grow-diag-final"))
+    [(0, 0), (1, 1), (2, 1), (4, 3), (4, 4)]
     """
     return HEURISTICS[choose("symmetry", how, HEURISTICS)](forward, reverse)
 
 
-def _grow_diag(forward: Links, reverse: Links) -> Links:
-    """Add neighbours in the order of the links, until a whole pass adds none."""
-    union, links = forward | reverse, set(forward & reverse)
-    rest = set(union - links)
-    sources, targets = {source for source, _ in links}, {target for _, target in links}
-    growing = bool(rest)
-    while growing:
-        growing = False
-        for source, target in sorted(links):
-            for down, right in NEIGHBOURS:
-                link = (source + down, target + right)
-                if link in rest and (link[0] not in sources or link[1] not in targets):
-                    links.add(link)
-                    rest.discard(link)
-                    sources.add(link[0])
-                    targets.add(link[1])
-                    growing = True
-    return frozenset(links)
+Free = Callable[[tuple[bool, bool]], bool]  # any: a link needs one word without a link; all: two
+WordPair = tuple[int, int]
 
 
-def _grow_diag_final_and(forward: Links, reverse: Links) -> Links:
-    links = set(_grow_diag(forward, reverse))
-    sources, targets = {source for source, _ in links}, {target for _, target in links}
-    for direction in (forward, reverse):
-        for source, target in sorted(direction - links):
-            if source not in sources and target not in targets:
-                links.add((source, target))
-                sources.add(source)
-                targets.add(target)
-    return frozenset(links)
+class Growing(NamedTuple):
+    """How links grow: in which order links and their neighbours are visited, and which of their words must be free.
+
+    `walk` is (source word, target word) to what is sorted by, and back.
+    """
+
+    walk: Callable[[WordPair], WordPair]
+    neighbours: Sequence[WordPair]
+    free: Free
+
+    def grow(self, forward: Links, reverse: Links, final: Free | None = None) -> Links:
+        """Add neighbours of links until there are none; with `final` then all other links, forward ones first.
+
+        A link that was added is visited in the same pass if it is behind the present one, otherwise in the next pass.
+        No link is visited twice: what it did not add has words with links, and keeps them.
+        """
+        links = set(forward & reverse)
+        sources, targets = {source for source, _ in links}, {target for _, target in links}
+        rest = [link for link in forward ^ reverse if link[0] not in sources or link[1] not in targets]
+        beside: dict[WordPair, list[WordPair]] = {}  # the neighbours of each link, in their order
+        for of_source, of_target in self.neighbours:
+            for link in rest:
+                beside.setdefault((link[0] - of_source, link[1] - of_target), []).append(link)
+
+        def add(link: WordPair, free: Free) -> bool:
+            """Add a link if its words are free; those of a link that is there are not."""
+            source, target = link
+            if not free((source not in sources, target not in targets)):
+                return False
+            links.add(link)
+            sources.add(source)
+            targets.add(target)
+            return True
+
+        ahead, later = sorted(self.walk(link) for link in links if link in beside), list[WordPair]()
+        while ahead:
+            here = heappop(ahead)
+            for link in beside[self.walk(here)]:
+                if add(link, self.free) and link in beside:
+                    there = self.walk(link)
+                    heappush(ahead if there > here else later, there)
+            if not ahead:
+                ahead, later = later, ahead
+        if final is not None:
+            rest.sort(key=self.walk)
+            for direction in (forward, reverse):
+                for link in rest:
+                    if link in direction:
+                        add(link, final)
+        return frozenset(links)
 
 
-HEURISTICS: dict[str, Callable[[Links, Links], Links]] = {
+# As symal walks its matrix: target word by target word, neighbours in this order.
+MOSES = Growing(itemgetter(1, 0), ((0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (1, -1), (-1, 1), (1, 1)), any)
+# As alignment-scripts does. Only at a corner, two words can be free. The order there is that of a Python set.
+STRICT = Growing(itemgetter(0, 1), ((-1, -1), (-1, 1), (1, 1), (1, -1)), all)
+
+HEURISTICS: dict[str, Heuristic] = {
     "forward": lambda forward, reverse: forward,
     "reverse": lambda forward, reverse: reverse,
     "intersection": lambda forward, reverse: forward & reverse,
     "union": lambda forward, reverse: forward | reverse,
-    "grow-diag": _grow_diag,
-    "grow-diag-final-and": _grow_diag_final_and,
+    "grow-diag": MOSES.grow,
+    "grow-diag-final": partial(MOSES.grow, final=any),
+    "grow-diag-final-and": partial(MOSES.grow, final=all),
+    "grow-diag-strict": STRICT.grow,
+    "grow-diag-final-strict": partial(STRICT.grow, final=all),
 }
 
 

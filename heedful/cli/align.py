@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +11,16 @@ import typer
 import heedful
 from heedful.cli import options
 from heedful.cli.output import log, print_json, progress_bar
+from heedful.data.files import called
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from heedful.alignment import Gold, Links
+    from heedful.alignment import AlignmentScores, Gold, Links
     from heedful.data import PairFile
     from heedful.translator import AlignedPairs
 
 
+JOINED = "grow-diag-final-and"  # how links are joined by default
 Rows = Sequence[tuple[str, str]]
 
 
@@ -50,9 +51,9 @@ def align(
         str,
         typer.Option(
             metavar="NAME",
-            help="How two directions are combined: grow-diag-final-and, grow-diag, intersection, union, forward, "
-            "reverse, and product with two models [by the read-out, or product if both link every word to its largest "
-            "weight; otherwise grow-diag-final-and].",
+            help="How two directions are combined: grow-diag[-final[-and]], grow-diag[-final]-strict, intersection, "
+            "union, forward, reverse, and product with two models [by the read-out, or product if both link every word "
+            "to its largest weight; otherwise grow-diag-final-and].",
             show_default=False,
         ),
     ] = "",
@@ -61,6 +62,17 @@ def align(
         typer.Option(metavar="FILE", help="More training pairs for the aligner, without links; may be repeated."),
     ] = None,
     links: Annotated[Path | None, typer.Option(metavar="FILE", help="Only score the links of this file.")] = None,
+    join: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="FORWARD REVERSE",
+            help="Only join two files of links by --symmetry; PAIRS are not needed.",
+            show_default=False,
+        ),
+    ] = None,
+    reversed_: Annotated[
+        bool, typer.Option("--reversed", help="With --join: the lines of REVERSE are target-source.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the links to this file [stdout].")] = None,
     gold: Annotated[Path | None, typer.Option(metavar="FILE", help="Gold links, to score the links against.")] = None,
     gold_base: options.GoldBase = 0,
@@ -76,11 +88,21 @@ def align(
     counted from 0. A pair with an empty side gives an empty line. Gold links are `0-0` (sure) and `1p2`
     (possible), one line for each pair, or `1 0 0 S`, one line for each link. --gold reports precision, recall and
     alignment error rate. With --model, links are read from a model's attention by its read-out (`heedful readout`).
+    With --join, the links of two directions are read from files, a line for each pair.
     """
     from heedful.data.links import write_links
 
+    out = None if out is None or str(out) == "-" else out
     if links and (method or extra or out or model):
         raise ConfigError("--links only scores the links of a file; leave out --method, --model, --extra and --out")
+    if join is None:
+        options.check_unused("without --join", {"--reversed": reversed_})
+    else:
+        unused = {"--method": method, "--model": model, "--reverse": reverse, "--extra": extra, "--links": links}
+        unused |= {"--device": device != "auto", "--threads": threads, "--batch-tokens": batch_tokens}
+        options.check_unused("with --join", {option: bool(value) for option, value in unused.items()})
+        if join == (Path("-"), Path("-")):
+            raise ConfigError("--join: only one of the two files can be read from standard input, but both are -")
     if model and (method or extra):
         raise ConfigError("--method and --extra are for the statistical aligner; leave them out with --model")
     if reverse and not model:
@@ -97,11 +119,24 @@ def align(
     for path in pairs or ():
         if (Path(path) / "config.json").is_file():
             raise ConfigError(f"{path} is a model, and PAIRS are files of sentences; name the model with --model")
-    rows = _rows(options.pair_files(pairs, source, target, columns, format_))
+    if join:
+        rows = (
+            read_rows(options.pair_files(pairs, source, target, columns, format_))
+            if pairs or source or target
+            else None
+        )
+        joined: Iterable[Links] = _joined(join, symmetry or JOINED, reversed_, rows)
+        gold_links = None
+        if gold:
+            joined = list(joined)
+            gold_links = read_gold_file(gold, len(joined) if rows is None else rows, gold_base, lenient)
+        _write_joined(joined, rows, gold_links, symmetry or JOINED, out, json)
+        return
+    rows = read_rows(options.pair_files(pairs, source, target, columns, format_))
     # Read first, so that an error in it is reported before anything is aligned.
     gold_links = read_gold_file(gold, rows, gold_base, lenient) if gold else None
     if links:  # checked against their sentences as gold links are
-        _report(read_gold_file(links, rows).possible, gold_links, "", json, on_stdout=True)
+        _report_links(read_gold_file(links, rows).possible, gold_links, "", json, on_stdout=True)
         return
     if model:
         with options.name_options():
@@ -130,7 +165,7 @@ def align(
         write_links(out, aligned.links)
     else:
         _print(aligned, rows, json)
-    _report(aligned.links, gold_links, aligned.symmetry if reverse else "", json, on_stdout=bool(out))
+    _report_links(aligned.links, gold_links, aligned.symmetry if reverse else "", json, on_stdout=bool(out))
 
 
 def _statistical(rows: Rows, method: str, symmetry: str, extra: Rows) -> AlignedPairs:
@@ -157,11 +192,21 @@ def _log_notes(aligned: AlignedPairs, translator: heedful.Translator, rows: Rows
         log(f"{blank:,} line{'s' * (blank > 1)} with an empty side: no links")
 
 
-def _rows(files: Iterable[PairFile]) -> list[tuple[str, str]]:
-    """Return all pairs, also those with an empty side: a line in is a line out."""
+def read_rows(files: Iterable[PairFile]) -> list[tuple[str, str]]:
+    """Return all pairs, also those with an empty side: a line in is a line out.
+
+    Parallel files may have an id and a tab before each sentence, the same in both; they are left out.
+    """
     from heedful.data import sides
 
-    rows = list(chain.from_iterable(sides(file.rows()) for file in files))
+    rows = list[tuple[str, str]]()
+    for file in files:
+        pairs = list(sides(file.rows()))
+        parts = [(x.partition("\t"), y.partition("\t")) for x, y in pairs]
+        if file.target and any(x[1] and y[1] for x, y in parts) and all(x[0] == y[0] for x, y in parts):
+            log(f"{file.full_name}: left out the ids before each sentence")
+            pairs = [(x[2], y[2]) for x, y in parts]
+        rows += pairs
     if not rows:
         raise DataError("there are no sentence pairs to align")
     return rows
@@ -172,20 +217,59 @@ def _extra(files: list[Path] | None, columns: str, format_: str) -> list[tuple[s
     from heedful.data import PairFile
     from heedful.data.formats import format_of
 
-    return _rows(PairFile(str(file), format_of(str(file)) or format_, columns) for file in files) if files else []
+    return read_rows(PairFile(str(file), format_of(str(file)) or format_, columns) for file in files) if files else []
 
 
-def read_gold_file(path: Path, rows: Rows, base: int = 0, lenient: bool = False) -> Gold:
-    """Return the gold links of sentence pairs; report how many are skipped."""
+def read_gold_file(path: Path, rows: Rows | int, base: int = 0, lenient: bool = False) -> Gold:
+    """Return the gold links of sentence pairs, or of that many pairs; report how many are skipped."""
     from heedful.alignment import read_gold
     from heedful.data import read_lines
 
-    lengths = [(len(x.split()), len(y.split())) for x, y in rows]
-    gold = read_gold(read_lines(path), lengths, base=base, name=str(path), lenient=lenient)
+    lengths = rows if isinstance(rows, int) else [(len(x.split()), len(y.split())) for x, y in rows]
+    gold = read_gold(read_lines(path), lengths, base=base, name=called(path), lenient=lenient)
     if gold.left_out:
         links = "1 gold link outside of its" if gold.left_out == 1 else f"{gold.left_out:,} gold links outside of their"
         log(f"{path}: skipped {links} sentences")
     return gold
+
+
+def _joined(files: tuple[Path, Path], symmetry: str, flipped: bool, rows: Rows | None) -> Iterator[Links]:
+    """Yield the joined links of two files; with sentences, links outside of them are an error."""
+    from heedful.alignment import flip, join_links, symmetrize
+    from heedful.data import read_lines
+
+    if rows is None:
+        names = (called(files[0]), called(files[1]))
+        yield from join_links(*map(read_lines, files), symmetry, flipped=flipped, names=names)
+        return
+    forward = read_gold_file(files[0], rows).possible
+    reverse = read_gold_file(files[1], [(y, x) for x, y in rows] if flipped else rows).possible
+    for one, other in zip(forward, reverse, strict=True):
+        yield symmetrize(one, flip(other) if flipped else other, symmetry)
+
+
+def _write_joined(
+    links: Iterable[Links], rows: Rows | None, gold: Gold | None, symmetry: str, out: Path | None, json: bool
+) -> None:
+    """Write or print joined links as they come, and report them."""
+    from heedful.alignment import score, text
+    from heedful.data.links import write_links
+
+    counts: list[int] = []
+
+    def counted() -> Iterator[Links]:
+        for each in links:
+            counts.append(len(each))
+            yield each
+
+    if out is not None:
+        write_links(out, counted())
+    else:
+        for row, each in enumerate(counted()):
+            pair = {} if rows is None else dict(zip(("source", "target"), rows[row], strict=True))
+            print_json({**pair, "links": sorted(each)}) if json else print(text(each))
+    scores = score([*links], gold.sure, gold.possible) if gold else None
+    _report(len(counts), sum(counts), scores, symmetry, json, on_stdout=bool(out))
 
 
 def _print(aligned: AlignedPairs, rows: Rows, json: bool) -> None:
@@ -201,12 +285,16 @@ def _print(aligned: AlignedPairs, rows: Rows, json: bool) -> None:
             print(pharaoh(links))
 
 
-def _report(links: Sequence[Links], gold: Gold | None, symmetry: str, json: bool, on_stdout: bool) -> None:
-    """Report the number of links and their scores, on stdout if the links are not printed there."""
+def _report_links(links: Sequence[Links], gold: Gold | None, symmetry: str, json: bool, on_stdout: bool) -> None:
+    """Report the number of links and their scores."""
     from heedful.alignment import score
 
     scores = score(links, gold.sure, gold.possible) if gold else None
-    count, pairs = sum(map(len, links)), len(links)
+    _report(len(links), sum(map(len, links)), scores, symmetry, json, on_stdout)
+
+
+def _report(pairs: int, count: int, scores: AlignmentScores | None, symmetry: str, json: bool, on_stdout: bool) -> None:
+    """Report the number of links and their scores, on stdout if the links are not printed there."""
     if json:
         if scores or on_stdout:
             combined = {"symmetry": symmetry} if symmetry else {}

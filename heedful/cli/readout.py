@@ -9,7 +9,7 @@ import typer
 
 import heedful
 from heedful.cli import options
-from heedful.cli.align import read_gold_file
+from heedful.cli.align import read_gold_file, read_rows
 from heedful.cli.evaluate import Images, Regions
 from heedful.cli.output import log, print_json
 from heedful.errors import ConfigError
@@ -88,8 +88,8 @@ def readout(
             )
         else:
             other = None if reverse is None else options.open_model(reverse, None, device, threads)
-            lines = options.pair_rows(options.pair_files(pairs, source, target, columns, format_))
-            rows = list(lines) if gold else subsample(lines, most + LEARNED)
+            files = options.pair_files(pairs, source, target, columns, format_)
+            rows = read_rows(files) if gold else subsample(options.pair_rows(files), most + LEARNED)
             options.check_direction(model, translator, rows, columns)
             selection = heedful.select_readout(
                 translator,

@@ -14,6 +14,7 @@ two words is a link between all their tokens:
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
@@ -54,8 +55,9 @@ def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
 
 
 def write_links(path: Path, links: Iterable[frozenset[tuple[int, int]]]) -> None:
-    """Write a line of links for each pair."""
-    write_whole(path, "".join(f"{text(each)}\n" for each in links).encode())
+    """Write a line of links for each pair, compressed if the name ends with .gz."""
+    content = "".join(f"{text(each)}\n" for each in links).encode()
+    write_whole(path, gzip.compress(content, mtime=0) if path.suffix.lower() == ".gz" else content)
 
 
 class LinkChunk(NamedTuple):

@@ -23,7 +23,10 @@ ENDS = ("stop", "drop")
 MARKS = ("keep", "apart")
 # How single heads are labelled where a record lacks what its read-out needs.
 RAW = "raw weights of the same step, since this record lacks what its read-out takes"
-SYMMETRIES = ("none", "product", "intersection", "union", "grow-diag", "grow-diag-final-and")
+SYMMETRIES = (
+    *("none", "product", "intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"),
+    *("grow-diag-strict", "grow-diag-final-strict"),
+)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.alignment import parse, read_gold, score
+from heedful.alignment import join_links, parse, read_gold, score, text
 from heedful.errors import ConfigError, DataError
 
 LENGTHS = [(3, 2), (2, 2), (1, 0)]
@@ -94,3 +94,73 @@ def test_lenient_is_not_for_a_wrong_base():
 def test_other_bases_are_refused():
     with pytest.raises(ConfigError, match="base is 2"):
         read_gold([""], [(0, 0)], base=2)
+
+
+def test_lines_may_begin_with_an_id():
+    gold = read_gold(["0-0 2p1 1?1", "1-1 ", ""], LENGTHS)
+    for lines in (["0\t0-0 2p1 1p1", "1\t1-1", "2\t"], ["2", "text 7\t0-0"], ["a\t", "a\t0-0\t1-1"]):
+        read = read_gold(lines, len(lines))
+        assert read.possible[0] == (gold.possible[0] if len(lines) == 3 else frozenset())
+    assert read_gold(["7\t1-1 3p2 2p2", "7\t2-2", "8"], LENGTHS, base=1) == gold
+    assert read_gold(["0-0\t1-1"], [(2, 2)]).sure == [parse("0-0 1-1")], "a tab between links is a space"
+    for lines, message in (
+        (["1\t0-0", "1-1", ""], "g, line 2: expected an id, a tab and links, .* found '1-1'"),
+        (["1\t0-0", "2 1-1", ""], "g, line 2: expected an id, a tab and links, .* found '2 1-1'"),
+        (["1\t0-0", "2\t1-1 x", ""], "g, line 2: expected links .* found 'x'"),
+        (["1", "1-1", ""], "g, line 1: expected links .* found '1'"),
+        (["1", "2", "3"], "g, line 1: expected links .* found '1'"),
+        (["0-0", "2\t1-1", ""], "g, line 2: expected links .* found '2'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read_gold(lines, LENGTHS, name="g")
+
+
+def test_lines_may_be_json():
+    gold = read_gold(["0-0 2-1", "1-1", ""], LENGTHS)
+    lines = ['{"source": "a b c", "links": [[0, 0], [2, 1, 0.75]]}', '{"alignment": [[1, 1]]}', '{"links": []}']
+    assert read_gold(lines, LENGTHS) == gold
+    assert read_gold([lines[1], "", "2-2"], [(2, 2), (0, 0), (2, 2)], base=1).sure[0] == parse("0-0")
+    for line in (
+        '{"links": [[0]]}',
+        '{"links": [[0, true]]}',
+        '{"links": [[0, -1]]}',
+        '{"words": []}',
+        '{"links": 3}',
+        "{",
+    ):
+        with pytest.raises(DataError, match="g, line 2: expected a JSON object with links or alignment"):
+            read_gold([lines[0], line, ""], LENGTHS, name="g")
+    with pytest.raises(DataError, match="g, line 1: link '3-0' is outside"):
+        read_gold(['{"links": [[3, 0]]}', "", ""], LENGTHS, name="g")
+
+
+def test_only_the_number_of_pairs_may_be_known():
+    assert read_gold(["0-0 9p9", ""], 2).possible == [parse("0-0 9-9"), frozenset()]
+    assert read_gold(["1 1 9 S", "2 4 4 P"], 2, base=1).possible == [parse("0-8"), parse("3-3")]
+    with pytest.raises(DataError, match="g, line 1: words are counted from 1 here, found '0-1'"):
+        read_gold(["0-1 4-4", ""], 2, base=1, name="g")
+    assert read_gold(["0-1 4-4", ""], 2, base=1, lenient=True) == ([parse("3-3"), frozenset()],) * 2 + (1,)
+    with pytest.raises(DataError, match="g has 1 line but there are 2 sentence pairs"):
+        read_gold(["0-1 4-4"], 2, name="g")
+
+
+def test_links_of_two_directions_are_joined():
+    def joined(*sides, **how):
+        return [text(links) for links in join_links(*sides, **how)]
+
+    forward, reverse = ["0-0 1-1 1-2", "", "3\t0p0"], ["0-0:0.9 2-1", "1-0", '{"links": [[0, 0]]}']
+    assert joined(forward[:2], reverse[:2], symmetry="union") == ["0-0 1-1 1-2 2-1", "1-0"]
+    assert joined(forward[:2], reverse[:2], symmetry="union", flipped=True) == ["0-0 1-1 1-2", "0-1"]
+    assert joined(forward[:2], reverse[:2]) == ["0-0 1-1 1-2 2-1", "1-0"]
+    assert joined(forward[2:], reverse[2:], symmetry="intersection") == ["0-0"]
+    assert joined([], []) == []
+    for sides, message in (
+        ((["0-0"] * 3, ["0-0"]), "forward has 3 lines but reverse has 1; "),
+        ((["0-0"], ["0-0", "", ""]), "reverse has 3 lines but forward has 1; "),
+        ((["0-0", "0-0"], ["0-0", "0=0"]), "reverse, line 2: expected links .* found '0=0'"),
+        ((["0-0"], ["1 0 0 S"]), "reverse, line 1: expected links .* found '1'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            joined(*sides)
+    with pytest.raises(ConfigError, match="unknown symmetry 'grow'"):
+        joined([], [], symmetry="grow")

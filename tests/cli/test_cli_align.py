@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,3 +126,100 @@ def test_eflomal_is_asked_for_by_name(heedful_cli: Run, pairs: Path, monkeypatch
     monkeypatch.setenv("PATH", "")
     code, _, err = heedful_cli("align", pairs, "--method", "eflomal")
     assert (code, "pip install eflomal" in err) == (2, True)
+
+
+@pytest.fixture
+def directions(tmp_path: Path) -> tuple[Path, Path]:
+    forward, reverse = tmp_path / "forward.txt", tmp_path / "reverse.txt.gz"
+    forward.write_text("0-0 1-1 1-2\n\n0-0\n", encoding="utf-8")
+    reverse.write_bytes(gzip.compress(b"0-0 2-1\n\n0-0 1-0\n"))
+    return forward, reverse
+
+
+def test_links_are_joined(heedful_cli: Run, directions: tuple[Path, Path], tmp_path: Path) -> None:
+    said = "7 links in 3 pairs, symmetry: {}\n"
+    joined = "0-0 1-1 1-2 2-1\n\n0-0 1-0\n"
+    assert heedful_cli("align", "--join", *directions) == (
+        0,
+        joined,
+        said.format("grow-diag-final-and").replace("7", "6"),
+    )
+    out = tmp_path / "out.txt.gz"
+    how = ("--symmetry", "intersection")
+    assert heedful_cli("align", "--join", *directions, *how, "--reversed", "--out", out) == (
+        *(0, "", "3 links in 3 pairs, symmetry: intersection\n"),
+    )
+    assert gzip.decompress(out.read_bytes()) == b"0-0 1-2\n\n0-0\n"
+    code, text, _ = heedful_cli("align", "--join", *directions, "--symmetry", "union", "--json", "--out", "-")
+    assert code == 0
+    assert [json.loads(line)["links"] for line in text.splitlines()] == [
+        [[0, 0], [1, 1], [1, 2], [2, 1]],
+        [],
+        [[0, 0], [1, 0]],
+    ]
+
+
+def test_joined_links_are_scored(heedful_cli: Run, directions: tuple[Path, Path], tmp_path: Path) -> None:
+    gold, pairs, out = tmp_path / "gold.txt", tmp_path / "pairs.tsv", tmp_path / "out.txt"
+    gold.write_text("a\t1-1 2-2\nb\nc\t1-1 2p1\n", encoding="utf-8")
+    pairs.write_text("a b c\tx y z\n\t\na b\tx\n", encoding="utf-8")
+    # 6 links, 4 of them possible and 3 sure, of 3 sure ones.
+    scores = "alignment error rate 22.22 %, precision 66.67 %, recall 100.00 % (6 links, 3 sure gold links)"
+    for files in ((), (pairs,)):
+        how = ("--join", *directions, "--gold", gold, "--gold-base", 1, "--out", out)
+        assert heedful_cli("align", *files, *how) == (0, f"{scores}, symmetry: grow-diag-final-and\n", "")
+        code, text, _ = heedful_cli("align", *files, *how, "--json")
+        record = json.loads(text)
+        assert (code, record["pairs"], record["links"]) == (0, 3, 6)
+        assert record["symmetry"] == "grow-diag-final-and"
+        assert record["error_rate"] == pytest.approx(1 - 7 / 9)
+    pairs.write_text("a b c\tx y\n\t\na b\tx\n", encoding="utf-8")
+    code, _, err = heedful_cli("align", pairs, "--join", *directions)
+    assert code == 2
+    assert f"{directions[0]}, line 1: link '1-2' is outside" in err
+
+
+def test_what_cannot_be_joined(heedful_cli: Run, directions: tuple[Path, Path], tmp_path: Path) -> None:
+    forward, reverse = directions
+    (tmp_path / "short.txt").write_text("0-0\n", encoding="utf-8")
+    (tmp_path / "bad.txt").write_text("0-0\n0-\n0-0\n", encoding="utf-8")
+    out = tmp_path / "out.txt"
+    for options, message in (
+        (("--join", forward, tmp_path / "short.txt"), "forward.txt has 3 lines but "),
+        (("--join", tmp_path / "bad.txt", reverse), "bad.txt, line 2: expected links"),
+        (("--join", forward, tmp_path / "none.txt"), "none.txt: there is no such file"),
+        (("--join", forward, reverse, "--symmetry", "product"), "product multiplies the weights of two models"),
+        (("--join", forward, reverse, "--symmetry", "grow"), "Did you mean 'grow-diag'?"),
+        (("--join", forward, reverse, "--model", "m"), "--model has no effect with --join"),
+        (("--join", forward, reverse, "--links", forward), "leave out"),
+        (("--join", forward, reverse, "--threads", 2), "--threads has no effect with --join"),
+        (("--join", "-", "-"), "only one of the two files"),
+        (("--reversed",), "--reversed has no effect without --join"),
+    ):
+        code, text, err = heedful_cli("align", *options, "--out", out)
+        assert (code, text, message in err) == (2, "", True), err
+        assert not out.exists()
+
+
+def test_ids_before_sentences_and_links_are_left_out(heedful_cli: Run, tmp_path: Path) -> None:
+    for name, lines in {
+        "de": "0\tdas haus\n1\tdas buch\n2\t\n",
+        "en": "0\tthe house\n1\tthe book\n2\ta house\n",
+        "gold": "0\t0-0 1-1\n1\t0-0 1-1\n2\t\n",
+    }.items():
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    sides = ("--source", tmp_path / "de", "--target", tmp_path / "en")
+    code, out, err = heedful_cli("align", *sides, "--gold", tmp_path / "gold")
+    assert (code, out) == (0, "0-0 1-1\n0-0 1-1\n\n")
+    assert "left out the ids" in err
+    assert "error rate 0.00 %" in err
+
+
+def test_joining_loads_no_torch(directions: tuple[Path, Path]) -> None:
+    code = (
+        "import sys; from heedful.cli import main; sys.argv[0] = 'heedful'\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, "align", "--join", *map(str, directions)], check=True)
