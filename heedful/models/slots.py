@@ -133,7 +133,9 @@ class TransformerSlots:
             s, n, g = self._before(s, g, layer.forward_LN)
             x = linear(n, *layer.W_1, layer.f)
             s, g = self._after(s, linear(x, *layer.W_2), layer.forward_LN)
-        return model.logits(s if g is None else _add_norm(s, g, model.LN_s)[1])
+        hidden = s if g is None else _add_norm(s, g, model.LN_s)[1]
+        allowed, logits = self.memory.allowed, model.logits(hidden)
+        return logits if allowed is None else allowed.mask(logits)
 
     def _before(self, s: Tensor, g: Tensor | None, LN: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the stream, the input of a sub-layer, and what is still to be added to the stream."""
