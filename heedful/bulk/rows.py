@@ -48,6 +48,7 @@ from heedful.errors import ConfigError, DataError, ModelError, NotFiniteError
 from heedful.files import make_folder, sync_folder, writing
 from heedful.fused.cpu.linear import using_onednn
 from heedful.models.device import DecodingLoad, free_memory, release_memory
+from heedful.models.transformer import Transformer
 from heedful.translator import Translation, Translator, load
 from heedful.translator.aligning import link_lines
 from heedful.translator.pipeline import TraceChoice
