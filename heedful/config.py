@@ -151,7 +151,7 @@ def _named_weights(name: str, value: object) -> str:
 
 
 # The values of model.cell and model.score. `heedful.models.rnn.CELLS` and `heedful.attention.SCORES` add theirs.
-CELLS = ["gru", "lstm", "rnn"]
+CELLS = ["gru", "lstm", "rnn", "ssru"]
 SCORES = ["additive", "concat", "dot", "general", "scaled"]
 
 

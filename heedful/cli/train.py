@@ -78,7 +78,13 @@ def train(
             metavar="rnn|fixed|transformer", help="Recurrent with attention, without it, or Transformer [by preset]."
         ),
     ] = None,
-    cell: Annotated[str | None, typer.Option(metavar="|".join(CELLS), help="The cell of an RNN [gru].")] = None,
+    cell: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(CELLS),
+            help="The cell of an RNN [gru]; --model transformer: ssru in place of the decoder's self-attention.",
+        ),
+    ] = None,
     score: Annotated[
         str | None, typer.Option(metavar="|".join(SCORES), help="The attention score of an RNN [additive].")
     ] = None,

@@ -366,7 +366,7 @@ def _yaml_lines(raw: bytes, where: str) -> Iterator[tuple[int, str | None, str]]
     for number, line in enumerate(text.split("\n"), 1):
         line = line.rstrip("\r\0 ")
         bare = line.lstrip(" ")
-        if not bare or bare.startswith(("#", "%YAML")) or line in ("---", "..."):
+        if not bare or bare.startswith(("#", "%YAML")) or line[:4].rstrip() in ("---", "..."):
             continue
         if bare == "-" or bare.startswith("- "):
             yield number, None, bare[2:]

@@ -150,7 +150,7 @@ def quantised(weights: Arrays, bits: int = 8) -> tuple[Arrays, dict[str, float]]
     """Return the weights rounded to few bits where a student has them, and the multiplier of each."""
     rounded, multipliers = dict(weights), {}
     for name, weight in weights.items():
-        if "_W" in name and "_ln_" not in name and not name.startswith("decoder_Wemb"):
+        if name == "Wemb" or ("_W" in name and "_ln_" not in name and "_Wemb" not in name):
             multiplier = float(np.float32((2 ** (bits - 1) - 1) / np.abs(weight).max()))
             rounded[name] = np.rint(weight * multiplier).astype(np.float32) / np.float32(multiplier)
             multipliers[name] = multiplier
