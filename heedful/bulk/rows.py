@@ -48,6 +48,7 @@ from heedful.errors import ConfigError, DataError, ModelError, NotFiniteError
 from heedful.files import make_folder, sync_folder, writing
 from heedful.fused.cpu.linear import using_onednn
 from heedful.models.device import DecodingLoad, free_memory, release_memory
+from heedful.models.transformer import Transformer
 from heedful.translator import Translation, Translator, load
 from heedful.translator.aligning import link_lines
 from heedful.translator.pipeline import TraceChoice
@@ -78,6 +79,7 @@ class BulkSettings:
     engine: str = "heedful"
     int8: bool = False
     precision: str = "fp32"
+    shortlist: bool = True
     how: Decoding = field(default_factory=Decoding)
 
     @property
@@ -100,7 +102,8 @@ class BulkSettings:
     @property
     def opening(self) -> LoadKeywords:
         """The arguments with which the model is opened."""
-        return {"engine": self.engine, "int8": self.int8, "precision": self.precision}
+        how: LoadKeywords = {"engine": self.engine, "int8": self.int8, "precision": self.precision}
+        return {**how, "shortlist": self.shortlist}
 
     def plain(self) -> dict[str, Any]:
         """Return all settings as JSON can hold them."""
@@ -116,7 +119,10 @@ def fingerprint(translator: Translator) -> str:
     texts += [json.dumps(translator.readout.plain(), sort_keys=True)]
     for text in texts:
         digest.update(text.encode() + b"\0")
-    for name, weight in sorted(parts.model.state_dict().items()):
+    tensors = dict(parts.model.state_dict())
+    if isinstance(parts.model, Transformer) and parts.model.shortlist is not None:
+        tensors |= {f"shortlist.{name}": tensor for name, tensor in parts.model.shortlist.tensors().items()}
+    for name, weight in sorted(tensors.items()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\0".encode())
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -70,6 +70,7 @@ class BulkKeywords(DecodingKeywords, total=False):
     engine: str
     int8: bool
     precision: str
+    shortlist: bool
     ray: str
 
 
@@ -142,7 +143,7 @@ def translate_files(
     half of the cores allow; for a Transformer in fp32 the outputs do not depend on their number. `shard="3/64"` does
     every 64th unit, beginning with the third; `ray` is the address of a Ray cluster that does the units. Settings of
     decoding are given by name, or as a `Decoding`; `model` is a Translator, or a folder (several: an ensemble), opened
-    as by `heedful.load` with `device`, `threads`, `engine`, `int8` and `precision`.
+    as by `heedful.load` with `device`, `threads`, `engine`, `int8`, `precision` and `shortlist`.
 
     Inputs that cannot be read do not stop the others: an error at the end names them all.
     """

@@ -49,17 +49,31 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         "weights": sum(p.numel() for p in parts.model.parameters()),
         "vocabulary": _vocabularies(parts),
         "notes": head["notes"],
+        "remarks": list(parts.remarks),
         "readout": translator.readout.plain(),
         "config": parts.config.plain(),
         "files": head["files"],
     }
-    print_json(record) if json else print(_text(record, [_read_by(translator), *_alarms(translator)]))
+    remarks = [*parts.remarks, *_shortlist(parts)]
+    print_json(record) if json else print(_text(record, [*remarks, _read_by(translator), *_alarms(translator)]))
 
 
 def _vocabularies(parts: ModelParts) -> dict[str, int]:
     """Return the size of each vocabulary; a model of images has none for its source."""
     sizes = {} if parts.config.image is not None else {"source": len(parts.source_codec)}
     return {**sizes, "target": len(parts.target)}
+
+
+def _shortlist(parts: ModelParts) -> list[str]:
+    """Return how many tokens a shortlist leaves to decoding."""
+    shortlist = getattr(parts.model, "shortlist", None)
+    if shortlist is None:
+        return []
+    mean = len(shortlist.candidates) / max(1, len(shortlist.offsets) - 1)
+    return [
+        f"shortlist: decoding writes only {len(shortlist.always)} frequent tokens and, on average, {mean:.0f} candidates "
+        "of each source token; --no-shortlist allows all"
+    ]
 
 
 def _machine_text(machine: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from heedful.data import PairFile
+    from heedful.translator.translator import LoadKeywords
 
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or hf:ORG/NAME.", show_default=False)]
@@ -55,6 +56,9 @@ Engine = Annotated[
 Int8 = Annotated[bool, typer.Option("--int8", help="With ctranslate2: weights of 8 bits, faster and less exact.")]
 Precision = Annotated[
     str, typer.Option(metavar="fp32|bf16", help="Numbers of a Transformer; bf16 is faster on a GPU, but rounds.")
+]
+NoShortlist = Annotated[
+    bool, typer.Option("--no-shortlist", help="Allow all tokens, in a model with a shortlist of those that may follow.")
 ]
 Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
@@ -213,13 +217,15 @@ def open_model(
     engine: str = "heedful",
     int8: bool = False,
     precision: str = "fp32",
+    shortlist: bool = True,
 ) -> heedful.Translator:
     """Open a model, or an ensemble of it with others; without `links`, a broken read-out is only logged."""
     use_threads(threads)
     began = time.perf_counter()
     models: Path | list[str | Path] = [model, *others] if others else model
     faults = None if links else log_fault
-    translator = heedful.load(models, device, faults, engine=engine, int8=int8, precision=precision)
+    how: LoadKeywords = {"engine": engine, "int8": int8, "precision": precision, "shortlist": shortlist}
+    translator = heedful.load(models, device, faults, **how)
     import torch
 
     size = sum(weight.numel() for weight in translator.parts.model.parameters())

@@ -94,6 +94,7 @@ def translate(
     int8: options.Int8 = False,
     device: options.Device = "auto",
     precision: options.Precision = "fp32",
+    no_shortlist: options.NoShortlist = False,
     threads: options.Threads = 0,
     batch_tokens: options.BatchTokens = 0,
     json: options.Json = False,
@@ -157,7 +158,7 @@ def translate(
         here |= {"--engine": engine != "heedful", "--int8": int8}
         here |= {"--copy-unknown": copy_unknown, "--no-split": no_split, "--with": bool(with_)}
         here |= {"--device": device != "auto", "--threads": threads != 0, "--batch-tokens": batch_tokens != 0}
-        here |= {"--precision": precision != "fp32"}
+        here |= {"--precision": precision != "fp32", "--no-shortlist": no_shortlist}
         options.check_unused("with --server; it applies to models that are opened here", here)
         from heedful.cli.remote import BATCH, RemoteOptions, translate_remotely
 
@@ -172,7 +173,8 @@ def translate(
     with options.name_options():
         how = options.decoding(locals())
         _hint(text, str(model))
-        translator = options.open_model(model, with_, device, threads, alignments, engine, int8, precision)
+        opening = engine, int8, precision, not no_shortlist
+        translator = options.open_model(model, with_, device, threads, alignments, *opening)
         # With --json there are confidences of words; weights of single heads are never printed.
         reading: TraceChoice = True if show else "links" if json else "alignment"
         whole = no_split or ((show or alignments) and not html)
@@ -613,6 +615,7 @@ def _translate_files(values: Mapping[str, Any]) -> None:
         raise ConfigError("--out: there are no files to translate; name them after the model")
     settings = {name: values[name] for name in (*OF_FILES, *OF_BOTH)}
     settings |= {"split": not values["no_split"], "batch_tokens": values["batch_tokens"]}
+    settings["shortlist"] = not values["no_shortlist"]
     model = [str(values["model"]), *(values["with_"] or ())]
     # Ray prints what happens to its workers on stdout, which is for results.
     apart = redirect_stdout(sys.stderr) if values["ray"] else nullcontext()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.decoding.rules import Decoding, Hypothesis, Rules, best, log_probs_
+from heedful.decoding.rules import Decoding, Hypothesis, Rules, best, next_log_probs
 from heedful.decoding.steps import greedy
 from heedful.models import Memory, Seq2Seq
 from heedful.text import END, START
@@ -146,7 +146,7 @@ def beam_steps(
         if t == live.tokens.shape[2]:
             live, done = live.grow(), done.grow()
         hidden, state, _ = model.step(y, state, memory)
-        ahead, cut = _best_continuations(model, hidden[:, -1], live, rules, t)
+        ahead, cut = _best_continuations(model, hidden[:, -1], memory, live, rules, t)
         live.cut = live.cut if cut is None else cut  # of those that end here, and of no others
         broken = ahead.scores[:, 0].isnan()  # NaN sorts as the largest, so it is the first
         ended = ahead.tokens == END
@@ -178,7 +178,7 @@ def beam_steps(
 
 
 def _best_continuations(
-    model: Seq2Seq, hidden: Tensor, live: _Hypotheses, rules: Rules, t: int
+    model: Seq2Seq, hidden: Tensor, memory: Memory, live: _Hypotheses, rules: Rules, t: int
 ) -> tuple[_Continuations, Tensor | None]:
     """Return the best 2K continuations of each sentence by token t, and which were cut (B, K), None for none."""
     B, K = live.scores.shape
@@ -187,7 +187,7 @@ def _best_continuations(
     for begin in range(0, B, size):
         some = slice(begin, begin + size)
         ours = rules if size >= B else rules.part(some)
-        scores = log_probs_(model.logits(hidden[begin * K : (begin + size) * K]))
+        scores = next_log_probs(model, hidden[begin * K : (begin + size) * K], memory, some)
         scores = ours.apply(scores, live.tokens[some, :, :t].flatten(0, 1))
         cut = ours.end(scores, t)
         cuts.append(live.cut[some] if cut is None else cut.view(-1, K))

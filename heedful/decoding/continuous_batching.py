@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from heedful.decoding.rules import Hypothesis, Rules, log_probs_
+from heedful.decoding.rules import Hypothesis, Rules, next_log_probs
 from heedful.decoding.steps import argmax, next_tokens
 from heedful.models import Memory, Seq2Seq, State
 from heedful.text import END, START
@@ -123,7 +123,7 @@ class ContinuousBatch:
         batch = self.tensors
         assert batch is not None
         hidden, batch.state, _ = self.model.step(batch.y, batch.state, batch.memory)
-        scores = batch.rules.apply(log_probs_(self.model.logits(hidden[:, -1])), batch.y[:, :0])
+        scores = batch.rules.apply(next_log_probs(self.model, hidden[:, -1], batch.memory), batch.y[:, :0])
         chosen, ids, values, cut = next_tokens(scores, argmax(scores, (), 0), batch.rules.last(0))
         batch.rules.advance()
         batch.y = chosen[:, None]

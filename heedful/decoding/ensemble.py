@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from heedful.decoding.rules import log_probs_
+from heedful.decoding.rules import log_probs_, next_log_probs
 from heedful.models import Memory, NeedWeights, Reread, Seq2Seq, SlotState, State, Step
 
 
@@ -109,7 +109,12 @@ class Ensemble(nn.Module):
         """Decode n tokens by every model; `hidden` is log p already.  y (R, n) -> hidden (R, n, V)."""
         members = zip(self._models, state.each, memory.each, strict=True)
         steps = [model.step(y, own, source, need_weights) for model, own, source in members]
-        hidden = self._log_p([s.hidden for s in steps])
+        # `hidden` (R, n, D) is that of the next tokens, n = 1, where a shortlist counts.
+        log_p = [
+            next_log_probs(model, s.hidden.flatten(0, 1), source).view(*s.hidden.shape[:2], -1)
+            for model, s, source in zip(self._models, steps, memory.each, strict=True)
+        ]
+        hidden = _mean_of(log_p)
         return Step(hidden, _States(tuple(s.state for s in steps)), _mean([s.weights for s in steps]))
 
     def reread(
@@ -152,7 +157,12 @@ class Ensemble(nn.Module):
 
 def _mean_log_probs(logits: Sequence[Tensor]) -> Tensor:
     """Return log 1/M Σ_m p_m(y); the logits of each model are overwritten.  (…, V)."""
-    return torch.stack([log_probs_(each) for each in logits]).logsumexp(0) - math.log(len(logits))
+    return _mean_of([log_probs_(each) for each in logits])
+
+
+def _mean_of(log_p: Sequence[Tensor]) -> Tensor:
+    """Return log 1/M Σ_m p_m(y) of log-probabilities.  (…, V)."""
+    return torch.stack(list(log_p)).logsumexp(0) - math.log(len(log_p))
 
 
 def _mean(weights: Sequence[Tensor | None]) -> Tensor | None:

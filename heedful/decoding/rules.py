@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.errors import ConfigError, NotFiniteError, check_value, choose
+from heedful.models import Memory, Seq2Seq
+from heedful.models.shortlist import Scorer
 from heedful.text import END, PAD, START
 
 PENALTIES = ("gnmt", "length", "none")
@@ -171,6 +173,18 @@ def log_probs_(logits: Tensor) -> Tensor:
     logits = logits.float()
     logits.select(-1, START).fill_(-torch.inf)
     return logits.log_softmax(-1)
+
+
+def next_log_probs(model: Seq2Seq, hidden: Tensor, memory: Memory, some: slice | None = None) -> Tensor:
+    """Return the log-probability of each token that may follow, after any token for each hypothesis.  (B·K, D) -> (B·K, V).
+
+    With a shortlist, it is that among the allowed tokens, and -∞ for others. `hidden` may be of `some` sentences only.
+    """
+    allowed = memory.allowed
+    if allowed is None:
+        return log_probs_(model.logits(hidden))
+    scorer = cast(Scorer, model)  # only models with a shortlist allow some tokens
+    return log_probs_((allowed if some is None else allowed.part(some, scorer)).logits(scorer, hidden))
 
 
 def best(scores: Tensor, k: int, plus: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heedful.decoding.rules import Decoding, Hypothesis, Rules, best, log_probs_
+from heedful.decoding.rules import Decoding, Hypothesis, Rules, best, next_log_probs
 from heedful.models import Memory, NeedWeights, Seq2Seq
 from heedful.text import END, START
 
@@ -148,7 +148,7 @@ def decode_steps(
     history: list[tuple[list[int], list[float]]] = [([], []) for _ in rows]
     for t in range(rules.capacity):
         hidden, state, weights = model.step(y, state, memory, need_weights)
-        scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), tokens[:, :t])
+        scores = rules.apply(next_log_probs(model, hidden[:, -1], memory), tokens[:, :t])
         chosen, ids, values, cut = next_tokens(scores, choose(scores, rows, t), rules.last(t))
         finished = []
         for row, token, value, short in zip(rows, ids, values, cut, strict=True):

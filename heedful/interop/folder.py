@@ -28,7 +28,16 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.data.images import ImageInput
-from heedful.errors import ConfigError, HeedfulError, ModelError, NewerFormatError, __version__, foreign, printable
+from heedful.errors import (
+    ConfigError,
+    HeedfulError,
+    ModelError,
+    NewerFormatError,
+    ShapeError,
+    __version__,
+    foreign,
+    printable,
+)
 from heedful.files import (
     SETTINGS,
     NotPlainError,
@@ -43,6 +52,8 @@ from heedful.files import (
 )
 from heedful.models import Network, build
 from heedful.models.device import memory_guard
+from heedful.models.shortlist import Shortlist
+from heedful.models.transformer import Transformer
 from heedful.text import Codec
 from heedful.text.segments import READ
 from heedful.trace.readout import READOUT, Readout, read_readout
@@ -52,13 +63,15 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OLD_READOUT = "readout.old.json"
 JOINT, SOURCE, TARGET = "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"
 # Only in checkpoints.
+SHORTLIST = "shortlist.safetensors"  # which tokens may be decoded, in a model that has one
 OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
 AVERAGE, RECENT = "average.safetensors", "recent.safetensors"
-KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
+KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, SHORTLIST, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
 CHECKSUM = "checksum"
 LONGEST_CAPTION = "longest_caption"  # in the notes of a captioner
 CAPTION_LENGTH = 32  # tokens, if the notes do not have it
 WIDEST = 8  # bytes of a number, in float64
+CANDIDATES = 2_000  # of a source token in a shortlist, on average at most
 HEADER = 2_000_000, 1_000  # bytes of a safetensors header at most: of all, and more for each weight
 
 logger = logging.getLogger("heedful.interop.folder")
@@ -70,7 +83,7 @@ class ModelParts:
 
     Without a read-out, the usual one for such a model is used; `fault` is the error of a damaged read-out file. The
     source is a vocabulary, or in a model that captions images, how these are encoded. `format` is that of the files,
-    "heedful" or the name of one of `heedful.interop.FORMATS`.
+    "heedful" or the name of one of `heedful.interop.FORMATS`; `remarks` say what was changed when they were read.
     """
 
     config: Config
@@ -81,6 +94,7 @@ class ModelParts:
     readout: Readout | None = None
     fault: str = ""
     format: str = "heedful"
+    remarks: tuple[str, ...] = ()
 
     @property
     def source_codec(self) -> Codec:
@@ -122,6 +136,8 @@ def write_model(path: Path, parts: ModelParts, extra: Mapping[str, bytes] | None
         files[JOINT] = parts.source_codec.dump().encode()
     else:
         files[SOURCE], files[TARGET] = parts.source_codec.dump().encode(), parts.target.dump().encode()
+    if isinstance(parts.model, Transformer) and parts.model.shortlist is not None:
+        files[SHORTLIST] = pack(parts.model.shortlist.tensors())
     make_folder(path)
     # A folder without its config is not a model: a reader never sees a mixture of the old one and the new one.
     with writing(path):
@@ -168,7 +184,7 @@ def set_aside(path: Path) -> Path:
         number += 1
     make_folder(aside)
     with writing(aside):
-        for name in (CONFIG, WEIGHTS, JOINT, SOURCE, TARGET, READOUT):
+        for name in (CONFIG, WEIGHTS, JOINT, SOURCE, TARGET, SHORTLIST, READOUT):
             if (path / name).exists():
                 (path / name).rename(aside / name)
     return aside
@@ -266,11 +282,23 @@ class ModelFolder:
             weights = self.tensors(WEIGHTS)
             _check_weights(self.model, weights)
             model = load_weights(self.model, weights, self.config, self.source, self.target)
+            if SHORTLIST in self.head["files"] and isinstance(model, Transformer):
+                model.shortlist = self._shortlist()
         except HeedfulError as error:
             raise ModelError(self._in_folder(error)) from None
         with memory_guard(f"opening {self.path}", "choose the device cpu"):
             read = read_readout(self.path, self.config)
             return ModelParts(self.config, model.to(device).eval(), self.source, self.target, self.head["notes"], *read)
+
+    def _shortlist(self) -> Shortlist:
+        """Read the shortlist; raises ModelError if it does not fit the vocabularies."""
+        sizes = len(cast(Codec, self.source)), len(self.target)
+        limit = 8 * (sizes[0] + 1 + sizes[1] + sizes[0] * min(CANDIDATES, sizes[1])) + HEADER[0]
+        tensors = unpack(self.content(SHORTLIST, limit, f"{SHORTLIST} of a model with these vocabularies"), SHORTLIST)
+        try:
+            return Shortlist.build(tensors, *sizes)
+        except ShapeError as error:
+            raise ModelError(f"{SHORTLIST}: {error}") from None
 
     def tensors(self, name: str, copies: int = 1) -> dict[str, Tensor]:
         """Return the tensors of a listed file, which may have `copies` of each weight."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.errors import ModelError, install_command
-from heedful.interop import marian
+from heedful.interop import marian, marian_binary
 from heedful.interop.folder import ModelParts, read_model
 
 HUB = "hf:"
@@ -29,7 +29,15 @@ class ForeignFormat(NamedTuple):
 
 
 # The formats that are opened besides heedful's own; the first that recognises a path reads it.
-FORMATS = (ForeignFormat("marian", "a Marian model", marian.is_marian, marian.read_marian),)
+FORMATS = (
+    ForeignFormat("marian", "a Marian model", marian.is_marian, marian.read_marian),
+    ForeignFormat(
+        "marian-binary",
+        "a model in Marian's own files",
+        marian_binary.is_marian_binary,
+        marian_binary.read_marian_binary,
+    ),
+)
 SMALL = [
     marian.CONFIG,
     marian.GENERATION,

@@ -133,7 +133,9 @@ class TransformerSlots:
             s, n, g = self._before(s, g, layer.forward_LN)
             x = linear(n, *layer.W_1, layer.f)
             s, g = self._after(s, linear(x, *layer.W_2), layer.forward_LN)
-        return model.logits(s if g is None else _add_norm(s, g, model.LN_s)[1])
+        hidden = s if g is None else _add_norm(s, g, model.LN_s)[1]
+        allowed, logits = self.memory.allowed, model.logits(hidden)
+        return logits if allowed is None else allowed.mask(logits)
 
     def _read(self, n: Tensor, t: Tensor, number: int) -> Tensor:
         """Return what the first sub-layer of a layer computes from the tokens so far.  n (R, D), t (B,) -> (R, D)."""

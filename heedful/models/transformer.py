@@ -45,6 +45,7 @@ from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_
 from heedful.models.image import Regions
 from heedful.models.layers import dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Reread, Step
+from heedful.models.shortlist import Allowed, Shortlist
 from heedful.models.slots import SsruSlots, TransformerSlots
 
 ROWS = 2  # factor by which the rows grow when sentences join
@@ -591,6 +592,7 @@ class Transformer(Packable):
         self.earlier: list[Tensor] = []  # all such tables: a captured CUDA graph keeps reading its own
         self.packed: FastLayers | None = None  # the weights of all layers, packed for decoding
         self.packed_output: PackedOutput | None = None
+        self.shortlist: Shortlist | None = None  # which tokens may be decoded; neither trained nor among the weights
         for module in [*self.encoder.modules(), *self.decoder.modules()]:
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -635,7 +637,8 @@ class Transformer(Packable):
             rows = PackedRows(keep.shape[0], keep.shape[1], keep.flatten().nonzero()[:, 0] if padded else None)
             layers = self.fast_layers()
             h = self.LN_h(fast_encode(h, layers, mask.bias, mask.some, rows))
-            return Memory(h, keep, cross_keys(h, layers, rows), padded=padded, zeroed=True)
+            keys, allowed = cross_keys(h, layers, rows), self._allowed(x, keep)
+            return Memory(h, keep, keys, padded=padded, zeroed=True, allowed=allowed)
         h = h if whole else h.masked_fill(~keep[..., None], 0)  # the vector of padding may be anything, also NaN
         mask, all_weights = Mask() if whole else Mask.of(keep, h), []
         stream = Stream.of(h, self.training)
@@ -646,7 +649,15 @@ class Transformer(Packable):
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
         # One sentence usually has no padding; testing for it synchronises with the device.
         padded = not whole and (len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all()))
-        return Memory(h, keep, keys, (), torch.stack(all_weights, dim=1) if need_weights else None, padded)
+        inside = torch.stack(all_weights, dim=1) if need_weights else None
+        return Memory(h, keep, keys, (), inside, padded, allowed=self._allowed(x, keep))
+
+    def _allowed(self, x: Tensor, keep: Tensor) -> Allowed | None:
+        """Return the tokens that may be decoded, if there is a shortlist; training needs all.  x (B, S), keep (B, S)."""
+        if self.shortlist is None or self.training:
+            return None
+        self.shortlist = self.shortlist.to(x.device)
+        return self.shortlist.allowed(x, keep)
 
     def start(self, memory: Memory, capacity: int) -> Cache | SsruState:
         """Return the state before the first token, for `capacity` tokens at most."""
@@ -754,6 +765,10 @@ class Transformer(Packable):
         if packed is not None and not torch.is_grad_enabled() and packed.current:
             return packed(hidden)
         return product(hidden, W, self.b_o)
+
+    def output_rows(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return W and b of the scores of some tokens, in fp32.  (n,) -> (n, D), (n,)."""
+        return self._output_weight[tokens].float(), None if self.b_o is None else self.b_o[tokens].float()
 
     def _whole_logits(self, hidden: Tensor, W: Tensor) -> Tensor:
         """Return the logits of a model in bf16 in fp32: rounded to 8 bits, the best tokens would often be equal."""

@@ -29,6 +29,7 @@ from heedful.interop.image_weights import image_settings, load_image_encoder
 from heedful.models import build, pack_weights
 from heedful.models.device import fast_products, memory_guard
 from heedful.models.image import library_versions, regions_of
+from heedful.models.transformer import Transformer
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size
 from heedful.training.callbacks import Reporter
@@ -292,6 +293,8 @@ def open_pretrained(
     pack_weights(parts.model, decoding=False)  # as in a resumed run: other products round differently
     config = _settings(parts.config, settings, init)
     model = parts.model
+    if isinstance(model, Transformer):
+        model.shortlist = None  # it was made for what the model translated until now
     if config.model != parts.config.model or config.image != parts.config.image:
         empty = build_empty(config, parts.source, parts.target)
         model = load_weights(empty, parts.model.state_dict(), config, parts.source, parts.target)

@@ -26,6 +26,7 @@ from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import DecodingLoad, memory_guard, pick, using_threads
 from heedful.models.rnn import Recurrent
+from heedful.models.transformer import Transformer
 from heedful.observe.influence import LABELS, influence
 from heedful.text import SPECIALS, START, UNKNOWN, Codec, Encoded, pad
 from heedful.text.graphemes import whole
@@ -62,6 +63,7 @@ class LoadKeywords(TypedDict, total=False):
     engine: str
     int8: bool
     precision: str
+    shortlist: bool
 
 
 class TranslateKeywords(DecodingKeywords, total=False):
@@ -94,21 +96,26 @@ def load(
     engine: str = "heedful",
     int8: bool = False,
     precision: str = "fp32",
+    shortlist: bool = True,
 ) -> Translator:
-    """Open the model in a folder: heedful's own, or a Marian (Opus-MT) one as the Hugging Face hub lays it out.
+    """Open the model in a folder: heedful's own, or one of another format (`heedful.interop.FORMATS`).
 
     `hf:ORGANISATION/NAME` is fetched from the hub. Several folders are an ensemble: models with the same vocabularies
     whose probabilities are averaged. A `readout.json` that cannot be read is an error; with `warn`, which is called
     with it, the default read-out is used. `threads` are those that PyTorch uses while the translator computes on the
     CPU; by default, 0, the number stays as it is. With `precision="bf16"` a Transformer computes in bf16, faster on a
     GPU, and now and then with another word; probabilities are in fp32 always. With `engine="ctranslate2"`, CTranslate2
-    decodes, with weights of 8 bits if `int8`, and heedful computes the attention (`Translator.use_engine`).
+    decodes, with weights of 8 bits if `int8`, and heedful computes the attention (`Translator.use_engine`). A model
+    that has a shortlist writes only the tokens that this allows; without `shortlist`, all.
     """
     chosen = pick(device)
+    members = [open_parts(each, chosen, warn) for each in ([path] if isinstance(path, str | Path) else path)]
+    for member in members:
+        if isinstance(member.model, Transformer) and not shortlist:
+            member.model.shortlist = None
     if isinstance(path, str | Path):
-        translator = Translator(open_parts(path, chosen, warn), chosen, threads=threads, precision=precision)
+        translator = Translator(members[0], chosen, threads=threads, precision=precision)
         return translator.use_engine(engine, int8)
-    members = [open_parts(each, chosen, warn) for each in path]
     if not members:
         raise ConfigError("an ensemble needs at least one model")
     for name, other in zip(path, members, strict=True):

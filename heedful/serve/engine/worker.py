@@ -21,11 +21,12 @@ from torch import nn
 from heedful.decoding import ContinuousBatch, Hypothesis
 from heedful.errors import HeedfulError
 from heedful.models import Memory
+from heedful.models.shortlist import Allowed
 from heedful.serve.engine.processes import PAUSE, Trimmer
 from heedful.serve.engine.queue import TimeShare
 from heedful.translator import load
 
-PackedMemory = tuple[Any, Any, list[Any], list[Any], bool]
+PackedMemory = tuple[Any, Any, list[Any], list[Any], bool, Any]
 BatchId = tuple[str, bool]  # a model, and whether the batch is for light requests
 REPORT = 0.03  # seconds after which it reports, even if no sentence is finished
 
@@ -57,14 +58,17 @@ class StepReport(NamedTuple):
 def pack(memory: Memory) -> PackedMemory:
     """Return a memory as arrays, which are sent faster than tensors."""
     keys, last = ([part.numpy() for part in parts] for parts in (memory.keys, memory.last))
-    return memory.h.numpy(), memory.keep.numpy(), keys, last, memory.zeroed
+    allowed = None if memory.allowed is None else memory.allowed.keep.numpy()
+    return memory.h.numpy(), memory.keep.numpy(), keys, last, memory.zeroed, allowed
 
 
 def unpack(packed: PackedMemory) -> Memory:
     """Return a memory from its arrays."""
-    h, keep, keys, last, zeroed = packed
+    h, keep, keys, last, zeroed, mask = packed
     tensor = torch.from_numpy
-    return Memory(tensor(h), tensor(keep), tuple(map(tensor, keys)), tuple(map(tensor, last)), zeroed=zeroed)
+    allowed = None if mask is None else Allowed(tensor(mask))
+    parts = tuple(map(tensor, keys)), tuple(map(tensor, last))
+    return Memory(tensor(h), tensor(keep), *parts, zeroed=zeroed, allowed=allowed)
 
 
 def _messages(connection: Connection, wait: bool) -> Iterator[AddSentences | DropSentences]:
