@@ -709,7 +709,9 @@ class Transformer(Packable):
         if need_weights is None:
             return range(0)
         if need_weights.self_attention and self.cell != "self-attention":
-            raise ConfigError(f"the decoder has no self-attention (model.cell={self.cell}); it has attention to the source")
+            raise ConfigError(
+                f"the decoder has no self-attention (model.cell={self.cell}); it has attention to the source"
+            )
         if need_weights.layer is None:
             return range(len(self.decoder))
         layer = need_weights.layer_of(len(self.decoder))

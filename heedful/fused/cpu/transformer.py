@@ -350,6 +350,7 @@ class _FastLayersOfOneToken:
                 pairs = [(layer, k.masked_fill(gone, 0.0), v.masked_fill(gone, 0.0)) for layer, k, v in pairs]
         return [_SourceAttention(layer, k.transpose(1, 2), v, mask, beta, self.scale) for layer, k, v in pairs]
 
+
 class FastDecoder(_FastLayersOfOneToken):
     """The decoder's layers for one token of each hypothesis, without attention weights and without gradients."""
 
