@@ -20,7 +20,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heedful.bulk.journal import Journal
-from heedful.bulk.run import BulkProgress, BulkReport, translate_files
+from heedful.bulk.run import BulkKeywords, BulkProgress, BulkReport, translate_files
 from heedful.bulk.units import Destination, Shard
 from heedful.config import Config
 from heedful.data import PairFile, PairList
@@ -39,7 +39,7 @@ from heedful.data.cleaning import clean_text
 from heedful.data.formats import PairSource
 from heedful.data.store import CHUNK, Store, StoreRows, among, open_store
 from heedful.decoding import Decoding
-from heedful.errors import ConfigError, DataError, __version__
+from heedful.errors import ConfigError, DataError, __version__, known_arguments
 from heedful.files import parse_json, read_bytes, read_json, whole_folder, write_whole, writing
 from heedful.interop.hub import HUB
 from heedful.models.device import pick, release_memory
@@ -61,6 +61,8 @@ RECORD_SIZE = 1_000_000  # bytes at most
 FILE_ROWS, GPU_FILE_ROWS, MOST_FILES = 2_000, 100_000, 500
 CHECKED = 500  # pairs by which a teacher of the other direction is noticed
 TRIED, TRIED_SECONDS = (16, 64, 256, 1024, 4096), 4.0  # sentences that measure a teacher's speed, until it took so long
+# What the teacher's translations may not be asked for: another column, several translations, devices of its own.
+OWN = {"n_best", "column", "added_prefix", "alignments", "alarms", "shard", "ray", "device", "threads"}
 OTHERS = "Use the same, or choose another folder"
 
 Text = Sequence[str] | str | Path
@@ -99,10 +101,16 @@ class DistillSettings:
     def __post_init__(self) -> None:
         if not self.teacher:
             raise ConfigError("there is no teacher; name the folder of a model")
-        for name in ("n_best", "sample", "prefix", "column", "alignments", "shard", "ray"):
-            if name in self.translating:
-                raise ConfigError(f"{name} cannot be set for a teacher: one translation of each sentence is learned")
-        Decoding(beam=self.translating.get("beam", 1))
+        known_arguments("translate_files", self.translating, BulkKeywords.__annotations__)
+        for name in OWN & self.translating.keys():
+            raise ConfigError(f"{name} cannot be set for a teacher: one translation of each sentence is learned")
+        _ = self.decoding  # raises ConfigError for what is not allowed
+
+    @property
+    def decoding(self) -> Decoding:
+        """How the teacher decodes."""
+        named = {each.name for each in fields(Decoding)}
+        return Decoding(**{name: value for name, value in self.translating.items() if name in named})
 
     @property
     def config(self) -> Config:
@@ -204,8 +212,10 @@ class Distillation:
             self._check_teacher(chosen)
             self._write(chosen, digest, reporter)
             return
-        if (before := bool(self.record.get("keep_original"))) != self.asked.keep_original:
-            raise ConfigError(f"{self.out}: keep_original was {before} when it was begun. {OTHERS}")
+        for name in ("keep_original", "preset") if folders(self.out) else ("keep_original",):
+            before, now = self.record.get(name), getattr(self.asked, name)
+            if before != now:
+                raise ConfigError(f"{self.out}: {name} was {before} when it was begun, and is {now}. {OTHERS}")
         if self.record.get("digest") != digest:
             raise DataError(
                 f"{self.out}: the sentences are not those that it was begun with: a file or a setting of the section "
@@ -344,7 +354,7 @@ class Distillation:
 
     def _speed(self, translator: Translator, sentences: Sequence[str]) -> float:
         """Return how many sentences the teacher translates in a second, of more and more of them."""
-        how = Decoding(beam=self.asked.translating.get("beam", 1))
+        how = self.asked.decoding
         rest = iter(sentences)
         speed = 0.0
         for count in TRIED:
