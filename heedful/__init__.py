@@ -11,6 +11,7 @@ from heedful.errors import HeedfulError, __version__
 
 if TYPE_CHECKING:
     from heedful import observe
+    from heedful.bulk.distill import distill
     from heedful.bulk.run import translate_files
     from heedful.client import Client
     from heedful.data.store import read_pairs
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "align",
     "compare",
+    "distill",
     "evaluate",
     "load",
     "observe",
@@ -63,6 +65,7 @@ _LAZY = {
     "Translator": "heedful.translator",
     "align": "heedful.translator",
     "compare": "heedful.evaluation.compare",
+    "distill": "heedful.bulk.distill",
     "evaluate": "heedful.evaluation.evaluate",
     "load": "heedful.translator",
     "read_pairs": "heedful.data.store",

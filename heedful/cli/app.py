@@ -20,6 +20,7 @@ from heedful.cli.compare import compare
 from heedful.cli.convert import convert
 from heedful.cli.corpus import corpus
 from heedful.cli.demo import demo
+from heedful.cli.distill import distill
 from heedful.cli.evaluate import evaluate
 from heedful.cli.info import info
 from heedful.cli.output import debug, set_up_logging
@@ -36,7 +37,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and er
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more: device, threads, batches, timings.")]
 # In the order of the help. To add one, see CONTRIBUTING.md, "Add a command".
 COMMANDS = (
-    *(demo, corpus, train, translate, caption, serve, see, evaluate),
+    *(demo, corpus, train, distill, translate, caption, serve, see, evaluate),
     *(compare, report, score, align, readout, info, convert),
 )
 

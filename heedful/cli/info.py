@@ -144,6 +144,11 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
         )
     if notes.get("init"):
         lines.append(f"started from the weights of {notes['init']}")
+    if notes.get("teacher"):
+        lines.append(
+            f"learned the translations of {notes['teacher']} (beam {notes.get('teacher_beam', 1)}; checksum "
+            f"{notes.get('teacher_checksum', '')})"
+        )
     if scores := notes.get("validation"):
         bleu = (
             f"BLEU {scores['bleu']:.1f}, " if "bleu" in scores else ""

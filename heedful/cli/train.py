@@ -23,24 +23,78 @@ if TYPE_CHECKING:
     from heedful.data.formats import PairFile
     from heedful.training import Estimate, Reporter
 
+# Options that `heedful distill` has as well.
+Valid = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Pairs for validation; otherwise 2 % of the pairs are held out."),
+]
+ValidSource = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Source sentences for validation, instead of --valid.")
+]
+ValidTarget = Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at pairs that would be cleaned or dropped.")]
+Family = Annotated[
+    str | None,
+    typer.Option(
+        metavar="rnn|fixed|transformer", help="Recurrent with attention, without it, or Transformer [by preset]."
+    ),
+]
+Cell = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(CELLS),
+        help="The cell of an RNN [gru]; --model transformer: ssru in place of the decoder's self-attention.",
+    ),
+]
+AttentionScore = Annotated[
+    str | None, typer.Option(metavar="|".join(SCORES), help="The attention score of an RNN [additive].")
+]
+Init = Annotated[
+    str | None,
+    typer.Option(metavar="MODEL", help="Start from the weights of a model: heedful's, Marian's or hf:ORG/NAME."),
+]
+Steps = Annotated[str | None, typer.Option(metavar="N", help="Updates at most [by preset].")]
+Seed = Annotated[str | None, typer.Option(metavar="N", help="The seed of all random numbers [1].")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in DIR exactly.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Report data, model, memory and time from a few steps; write nothing.")
+]
+TrainingDevice = Annotated[str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="The device [auto].")]
+TrainingThreads = Annotated[str | None, typer.Option(metavar="N", help="CPU threads [the fastest, measured].")]
+TrainingPrecision = Annotated[
+    str | None, typer.Option(metavar="auto|fp32|bf16", help="The floating-point format [auto].")
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|tiny|small|medium|large|student|none",
+        help="Defaults by the number of pairs [auto; none with --recipe].",
+    ),
+]
+Recipe = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Settings from a file.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="Any other setting, such as training.losses=NAME=WEIGHT,…; may be repeated.",
+    ),
+]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="The folder for the model.", show_default=False)]
+
 
 def train(
     pairs: options.PairFiles = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the model.", show_default=False)],
+    out: Out,
     source: options.Source = None,
     target: options.Target = None,
     columns: options.Columns = "",
     format_: options.Format = "",
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at pairs that would be cleaned or dropped.")] = False,
-    valid: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Pairs for validation; otherwise 2 % of the pairs are held out."),
-    ] = None,
-    valid_source: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Source sentences for validation, instead of --valid.")
-    ] = None,
-    valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")] = None,
+    strict: Strict = False,
+    valid: Valid = None,
+    valid_source: ValidSource = None,
+    valid_target: ValidTarget = None,
     links: Annotated[
         Path | None,
         typer.Option(
@@ -72,22 +126,9 @@ def train(
     valid_regions: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Boxes of words of the validation captions.")
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="rnn|fixed|transformer", help="Recurrent with attention, without it, or Transformer [by preset]."
-        ),
-    ] = None,
-    cell: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(CELLS),
-            help="The cell of an RNN [gru]; --model transformer: ssru in place of the decoder's self-attention.",
-        ),
-    ] = None,
-    score: Annotated[
-        str | None, typer.Option(metavar="|".join(SCORES), help="The attention score of an RNN [additive].")
-    ] = None,
+    model: Family = None,
+    cell: Cell = None,
+    score: AttentionScore = None,
     order: Annotated[
         str | None,
         typer.Option(metavar="bahdanau|luong", help="Attention before the cell, or after it [bahdanau]."),
@@ -95,37 +136,17 @@ def train(
     image_encoder: Annotated[
         str | None, typer.Option(metavar="conv|patches|timm", help="The encoder of images [conv].")
     ] = None,
-    init: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="Start from the weights of a model: heedful's, Marian's or hf:ORG/NAME."),
-    ] = None,
-    steps: Annotated[str | None, typer.Option(metavar="N", help="Updates at most [by preset].")] = None,
-    seed: Annotated[str | None, typer.Option(metavar="N", help="The seed of all random numbers [1].")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR exactly.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Report data, model, memory and time from a few steps; write nothing.")
-    ] = False,
-    device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="The device [auto].")] = None,
-    threads: Annotated[str | None, typer.Option(metavar="N", help="CPU threads [the fastest, measured].")] = None,
-    precision: Annotated[
-        str | None, typer.Option(metavar="auto|fp32|bf16", help="The floating-point format [auto].")
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|tiny|small|medium|large|none",
-            help="Defaults by the number of pairs [auto; none with --recipe].",
-        ),
-    ] = None,
-    recipe: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Settings from a file.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SECTION.KEY=VALUE",
-            help="Any other setting, such as training.losses=NAME=WEIGHT,…; may be repeated.",
-        ),
-    ] = None,
+    init: Init = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    resume: Resume = False,
+    dry_run: DryRun = False,
+    device: TrainingDevice = None,
+    threads: TrainingThreads = None,
+    precision: TrainingPrecision = None,
+    preset: Preset = None,
+    recipe: Recipe = None,
+    set_: Set = None,
     json: options.Json = False,
 ) -> None:
     """Train a translation model on sentence pairs, or a captioner on images and captions.
@@ -140,15 +161,13 @@ def train(
 
     All settings and what they mean: `docs/reference/settings.md`.
     """
-    chosen: dict[str, dict[str, Any]] = heedful.read_recipe(recipe) if recipe else {}
     named: dict[str, dict[str, Any]] = {
         "model": {"family": model, "cell": cell, "score": score, "order": order},
         "training": {"steps": steps, "seed": seed, "device": device, "threads": threads, "precision": precision},
     }
     if image_encoder is not None:
         named["image"] = {"encoder": image_encoder}
-    for section, values in [*settings(set_ or []).items(), *named.items()]:
-        chosen.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
+    chosen = settings_of(recipe, set_, named)
 
     if resume and preset not in (None, "none"):
         raise ConfigError("--preset is for a new run; a resumed run keeps its settings")
@@ -183,7 +202,7 @@ def train(
         options.check_unused("without --images", {name: path is not None for name, path in without.items()})
         options.check_unused("without --images", {"--image-encoder": image_encoder is not None})
         training = _linked(options.pair_files(pairs, source, target, columns, format_), links)
-        held = _valid(valid, valid_source, valid_target, columns, format_)
+        held = valid_files(valid, valid_source, valid_target, columns, format_)
         if valid_links and not (links and held):
             raise ConfigError("--valid-links are the links of --valid, and go with --links; give both")
         inputs = Inputs(training, _linked(held, valid_links), strict)
@@ -192,11 +211,11 @@ def train(
             raise ConfigError("--dry-run is for a new run; leave out --resume and --init")
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise ConfigError("--dry-run measures one process; run it without torchrun")
-        with _display() as reporter, _naming_strict():
+        with display() as reporter, naming_strict():
             _log_recipe(reporter, recipe)
             estimate = estimate_run(inputs, chosen, reporter=reporter, preset=preset)
         return print_json(estimate.plain()) if json else print(estimate_table(estimate))
-    with _display() as reporter, _naming_strict():
+    with display() as reporter, naming_strict():
         _log_recipe(reporter, recipe)
         result = train_model(inputs, out, chosen, resume=resume, reporter=reporter, init=init, preset=preset)
     if not _is_first_process():
@@ -204,13 +223,23 @@ def train(
     if json:
         best = None if result.best is None else result.best.plain()
         print_json({"out": str(out), "reason": result.reason, "step": result.step, "best": best})
-    _report(result, out)
+    report_outcome(result, out)
     if result.signal:
         raise typer.Exit(128 + result.signal)
 
 
+def settings_of(
+    recipe: Path | None, assignments: list[str] | None, named: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return the settings of a recipe, of --set, and of the options that have a setting each; the last one counts."""
+    chosen: dict[str, dict[str, Any]] = heedful.read_recipe(recipe) if recipe else {}
+    for section, values in [*settings(assignments or []).items(), *named.items()]:
+        chosen.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
+    return chosen
+
+
 @contextmanager
-def _display() -> Iterator[Reporter]:
+def display() -> Iterator[Reporter]:
     """Give the display that fits stderr, and close it at the end."""
     from heedful.training.progress import LineReporter, TerminalReporter
 
@@ -254,7 +283,7 @@ def _linked(files: tuple[PairFile, ...], links: Path | None) -> tuple[PairFile, 
 
 
 @contextmanager
-def _naming_strict() -> Iterator[None]:
+def naming_strict() -> Iterator[None]:
     """Name the option in errors of data that are not clean."""
     try:
         yield
@@ -274,7 +303,7 @@ def _captions(
     return tuple(CaptionFile(str(file), str(images), str(regions or ""), format_, columns, split) for file in files)
 
 
-def _valid(
+def valid_files(
     valid: Path | None, source: Path | None, target: Path | None, columns: str, format_: str
 ) -> tuple[PairFile, ...]:
     """Return the files of validation pairs; --columns and --format apply unless the name has a format."""
@@ -286,14 +315,15 @@ def _valid(
     return (PairFile(str(source), target=str(target)),) if source else ()
 
 
-def _report(result: Any, out: Path) -> None:  # noqa: ANN401  (its class would load torch)
+def report_outcome(result: Any, out: Path, command: str = "train") -> None:  # noqa: ANN401  (its class would load torch)
+    """Print how a run ended, and what to do next; `command` continues it."""
     best = result.best
     scores = f"; the best, of step {best.step:,}: {best}" if best else ""
     if result.reason == "interrupted":
         if result.step:
             log(f"stopped after step {result.step:,}{scores}")
             log(f"the model in {out} has the weights of step {best.step if best else result.step:,}")
-            log(f"to continue: heedful train --out {quote(str(out))} --resume")
+            log(f"to continue: heedful {command} --out {quote(str(out))} --resume")
         else:
             log("stopped before the first step")
         return

@@ -620,7 +620,7 @@ def _translate_files(values: Mapping[str, Any]) -> None:
     # Ray prints what happens to its workers on stdout, which is for results.
     apart = redirect_stdout(sys.stderr) if values["ray"] else nullcontext()
     try:
-        with apart, options.name_options(), _progress() as progress:
+        with apart, options.name_options(), bulk_progress() as progress:
             report = heedful.translate_files(
                 model if len(model) > 1 else model[0],
                 values["text"],
@@ -632,7 +632,7 @@ def _translate_files(values: Mapping[str, Any]) -> None:
     except KeyboardInterrupt:
         log("stopped; the same command goes on")
         raise
-    _log_report(report, values["out"])
+    log_bulk_report(report, values["out"])
     if values["json"]:
         counts = ("rows", "null", "refused", "before", "missing", "seconds")
         print_json({"outputs": report.outputs, **{name: getattr(report, name) for name in counts}})
@@ -644,7 +644,8 @@ def _check_no_files(values: Mapping[str, Any]) -> None:
     options.check_unused("without --out", {**given, "--workers": bool(values["workers"])})
 
 
-def _log_report(report: BulkReport, out: str) -> None:
+def log_bulk_report(report: BulkReport, out: str) -> None:
+    """Print what was translated, and what was not."""
     for note, count in report.notes.items():
         log(f"{options.as_options(note)}; in {count:,} row{'s' * (count > 1)}")
     if report.refused:
@@ -661,7 +662,7 @@ def _log_report(report: BulkReport, out: str) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[BulkProgress], None]]:
+def bulk_progress() -> Iterator[Callable[[BulkProgress], None]]:
     """Give a function that shows progress: a bar with the rate and the time left, or without a terminal lines."""
     if not shows_progress():
         yield _ProgressLines()

@@ -69,6 +69,7 @@ AVERAGE, RECENT = "average.safetensors", "recent.safetensors"
 KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, SHORTLIST, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
 CHECKSUM = "checksum"
 LONGEST_CAPTION = "longest_caption"  # in the notes of a captioner
+NAMED = ("init", "teacher", "teacher_checksum")  # notes that are text: models that this one was made with
 CAPTION_LENGTH = 32  # tokens, if the notes do not have it
 WIDEST = 8  # bytes of a number, in float64
 CANDIDATES = 2_000  # of a source token in a shortlist, on average at most
@@ -350,13 +351,16 @@ def _json(record: Mapping[str, Any]) -> bytes:
 
 
 def _check_notes(notes: Mapping[str, Any], path: Path) -> None:
-    """Raise ModelError unless the notes are numbers, the scores of a validation or None, and the name `init`."""
+    """Raise ModelError unless the notes are numbers, the scores of a validation or None, and the names of models."""
     scores = notes.get("validation")
     if scores is not None and not (isinstance(scores, dict) and {"loss", "accuracy"} <= scores.keys()):
         raise ModelError(f"{path}: the notes' validation is {scores!r:.100}, expected its scores; the file is damaged")
-    if not isinstance(notes.get("init", ""), str):
-        raise ModelError(f"{path}: 'init' in the notes is {notes['init']!r:.100}, expected a name; the file is damaged")
-    values = {key: value for key, value in notes.items() if key not in ("validation", "init")} | (scores or {})
+    for key in NAMED:
+        if not isinstance(notes.get(key, ""), str):
+            raise ModelError(
+                f"{path}: '{key}' in the notes is {notes[key]!r:.100}, expected a name; the file is damaged"
+            )
+    values = {key: value for key, value in notes.items() if key not in ("validation", *NAMED)} | (scores or {})
     for key, value in values.items():
         if not isinstance(value, int | float):
             raise ModelError(

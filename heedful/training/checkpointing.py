@@ -448,6 +448,7 @@ class Checkpointer:
                 "validation": None if best is None else best.plain(),
                 "pairs": self.pairs,
                 **({"init": _model_name(self.run["init"])} if self.run.get("init") else {}),
+                **self.run.get("teacher", {}),
             }
             with self._holding(weights or self._last()):
                 self.processes.share(lambda: write_model(self.out, replace(self.parts, notes=notes)))

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -288,7 +288,7 @@ def _time(seconds: float) -> str:
 
 
 @restoring_torch_state()
-def run_training(
+def run_training(  # noqa: PLR0913  (the options of a run)
     inputs: Inputs,
     out: Path,
     settings: Settings,
@@ -298,9 +298,11 @@ def run_training(
     init: str | Path | None = None,
     preset: str = "auto",
     measure_alarms: MeasureAlarms | None = None,
+    teacher: Mapping[str, object] | None = None,
 ) -> RunOutcome:
     """Start a run in the folder `out`, or resume the one in it; `inputs` and `init` are recorded with it.
 
+    `teacher` are notes on the model that wrote the translations, for the notes of the model that learns them.
     `measure_alarms` measures the alarms of the finished model on the validation pairs, for its read-out.
     """
     with joined() as processes:
@@ -311,7 +313,7 @@ def run_training(
         checkpoint, damaged = processes.in_turn(lambda: _find(out, reporter)) if resume else (None, {})
         processes.agree({"checkpoint": checkpoint and checkpoint.position.step})
         if not resume:
-            processes.share(lambda: _check_free(out))
+            processes.share(lambda: check_free(out))
         if not inputs.training:
             inputs = replace(_recorded(out, checkpoint), strict=inputs.strict)
         elif resume and checkpoint is None:
@@ -330,6 +332,7 @@ def run_training(
                 "inputs": inputs.absolute(),
                 "digest": setup.data.digest,
                 "init": setup.init,
+                "teacher": _teacher(checkpoint, teacher),
                 "numbers": [setup.device_setup.device.type, setup.device_setup.bf16],
                 "threads": threads if setup.device_setup.device.type == "cpu" else None,
             }
@@ -358,13 +361,13 @@ def estimate_run(
 def _clear(out: Path, resume: bool, new: bool, damaged: dict[Path, str], reporter: Reporter) -> None:
     """Prepare the folder of a run that holds its lock."""
     if not resume:
-        _check_free(out)  # again: another run may have started in it
+        check_free(out)  # again: another run may have started in it
     remove_partial(out, damaged)
     if new and holds_model(out):
         reporter.log(f"the model that was in {out} is now in {set_aside(out)}")
 
 
-def _check_free(out: Path) -> None:
+def check_free(out: Path) -> None:
     """Raise ConfigError for a folder with a model or a run: neither is ever overwritten."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: this is a file, expected a folder to write the model to")
@@ -378,6 +381,12 @@ def _check_free(out: Path) -> None:
         raise ConfigError(
             f"{out}: an unfinished run is in this folder; continue it with {RESUME}, or choose another folder"
         )
+
+
+def _teacher(checkpoint: Checkpoint | None, teacher: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the notes on the teacher of a run: those that are given, or of a resumed run its own."""
+    own = None if checkpoint is None else checkpoint.run.get("teacher")
+    return dict(teacher or (own if isinstance(own, dict) else {}))
 
 
 def _another(out: Path) -> str:

@@ -153,6 +153,21 @@ def set_up(
     return RunSetup(parts, data, device_setup, name)
 
 
+def check_settings(
+    settings: Settings, preset: str = "auto", init: str | Path | None = None, pairs: int = 0, device: str = "cpu"
+) -> Config:
+    """Return the settings of a new run on so many pairs; raises ConfigError for wrong ones, before any pair is read."""
+    if settings.get("image"):
+        raise ConfigError("settings of the section image need images; train on captions and their images")
+    if init is not None:
+        return open_pretrained(init, settings).config
+    config, _ = apply_preset(settings, pairs, preset, device)
+    _check_vocabularies(config)
+    _check_losses(config, False, settings, preset)
+    _check_model(config)
+    return config
+
+
 def _check_model(config: Config) -> None:
     """Raise ConfigError for a model that cannot be built, such as one with widths that do not fit."""
     with torch.device("meta"):
@@ -477,19 +492,43 @@ CAPTIONS = {
 CAPTIONS["large"] = CAPTIONS["medium"]
 
 
+# A student reads with a Transformer's encoder and writes with two layers of SSRU, whose step takes the least time on a
+# CPU (Kim et al. 2019). All else is as for pairs of that number; above, it has the sizes of Marian's tiny students.
+STUDENT = "student"
+STUDENT_MODEL: Mapping[str, object] = {"cell": "ssru", "decoder_layers": 2}
+TINY_STUDENT: Settings = {
+    "text": {"joint": True},
+    "model": {"layers": 6, "width": 256, "inner": 1536, "heads": 8, "dropout": 0.1, "tied": "all", **STUDENT_MODEL},
+}
+
+
+def _for_student(preset: Preset) -> Preset:
+    """Return a preset with a student's Transformer; those for large files, on a GPU, get the tiny student's sizes."""
+    own = preset.transformer
+    small = preset.pairs <= PRESETS["small"].pairs or preset in ON_CPU.values()
+    changed = {"model": {**own.get("model", {}), **STUDENT_MODEL}} if small else TINY_STUDENT
+    return preset._replace(family="transformer", transformer={**own, **changed})
+
+
 def apply_preset(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
-    """Return all settings for a number of pairs on a kind of device, and a message with those of the preset."""
-    choose("preset", name, ("auto", *PRESETS))
+    """Return all settings for a number of pairs on a kind of device, and a message with those of the preset.
+
+    `student` is `auto` with a Transformer that decodes fast.
+    """
+    choose("preset", name, ("auto", STUDENT, *PRESETS))
     for section, values in settings.items():
         if not isinstance(values, Mapping):
             raise ConfigError(
                 f"expected settings by section, as in {{'training': {{'steps': 500}}}}, but '{section}' is {values!r}"
             )
     known = CAPTIONS if "image" in settings else PRESETS
-    if name == "auto":
+    if (student := name == STUDENT) and "image" in settings:
+        raise ConfigError(f"the preset '{STUDENT}' is for pairs of sentences, not for captions")
+    if name in ("auto", STUDENT):
         name = next(name for name, preset in known.items() if pairs < preset.pairs)
     on_cpu = {} if "image" in settings else ON_CPU
     preset = on_cpu.get(name, known[name]) if device == "cpu" else known[name]
+    preset = _for_student(preset) if student else preset
     family, because = _family(settings.get("model", {}), preset.family)
     own = preset.transformer if family == "transformer" else preset.rnn
     chosen: dict[str, dict[str, object]] = {"model": {"family": family}}
@@ -511,7 +550,8 @@ def apply_preset(settings: Settings, pairs: int, name: str = "auto", device: str
         return Config.build(merged), f"no preset: all other settings have their defaults{because}"
     where = " on a CPU" if name in on_cpu and device == "cpu" else ""
     what = "captions" if "image" in settings else "pairs"
-    return Config.build(merged), f"preset '{name}' for {pairs:,} {what}{where}: {words or 'the defaults'}{because}"
+    title = f"{name}, {STUDENT}" if student else name
+    return Config.build(merged), f"preset '{title}' for {pairs:,} {what}{where}: {words or 'the defaults'}{because}"
 
 
 def _family(model: Mapping[str, object], preferred: str) -> tuple[str, str]:

@@ -108,3 +108,22 @@ def test_by_name() -> None:
 def test_settings_without_sections(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"expected settings by section, as in .* but '.*steps' is 5"):
         apply_preset(settings, 100)
+
+
+@pytest.mark.parametrize("pairs", [1, 4_999, 5_000, 199_999, 200_000, 10**7, 10**9])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_student_has_a_decoder_of_two_ssru_layers(pairs: int, device: str) -> None:
+    config, words = apply_preset({}, pairs, "student", device)
+    assert isinstance(config.model, TransformerConfig)
+    assert (config.model.cell, config.model.depth, config.model.width) == ("ssru", 2, 256)
+    assert "student" in words
+    assert config.training == apply_preset({"model": {"family": "transformer"}}, pairs, device=device)[0].training
+    assert config.model.tied != "all" or config.text.joint
+
+
+def test_a_student_of_another_family_is_possible() -> None:
+    config, words = apply_preset({"model": {"cell": "lstm"}}, 30_000, "student")
+    assert config.family == "rnn"
+    assert "because of model.cell" in words
+    with pytest.raises(ConfigError, match="captions"):
+        apply_preset({"image": {}}, 30_000, "student")
