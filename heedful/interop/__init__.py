@@ -3,6 +3,7 @@
 from heedful.interop.ctranslate2 import write_ctranslate2
 from heedful.interop.hub import FORMATS, HUB, ForeignFormat, fetch, format_of, open_parts
 from heedful.interop.image_weights import image_settings, load_image_encoder
+from heedful.interop.indic_xlit import read_indic_xlit
 from heedful.interop.marian import read_marian
 from heedful.interop.marian_export import write_marian
 from heedful.interop.transformers import TransformersModel, is_transformers, open_transformers
@@ -19,6 +20,7 @@ __all__ = [
     "load_image_encoder",
     "open_parts",
     "open_transformers",
+    "read_indic_xlit",
     "read_marian",
     "write_ctranslate2",
     "write_marian",

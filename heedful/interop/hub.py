@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.errors import ModelError, install_command
-from heedful.interop import marian
+from heedful.interop import indic_xlit, marian
 from heedful.interop.folder import ModelParts, read_model
 
 HUB = "hf:"
@@ -29,7 +29,10 @@ class ForeignFormat(NamedTuple):
 
 
 # The formats that are opened besides heedful's own; the first that recognises a path reads it.
-FORMATS = (ForeignFormat("marian", "a Marian model", marian.is_marian, marian.read_marian),)
+FORMATS = (
+    ForeignFormat("marian", "a Marian model", marian.is_marian, marian.read_marian),
+    ForeignFormat("indic-xlit", "a transliterator of AI4Bharat", indic_xlit.is_indic_xlit, indic_xlit.read_indic_xlit),
+)
 SMALL = [
     marian.CONFIG,
     marian.GENERATION,
