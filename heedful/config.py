@@ -182,9 +182,35 @@ class RecurrentConfig:
     width: int = _whole(256, 1, 16384, "D, the width of the decoder's state")
     encoder_width: int = _whole(0, 0, 16384, "width of the encoder's state per direction; 0: h_j gets the width D")
     embedding: int = _whole(256, 1, 16384, "width of the embeddings")
-    bridge: str = _choice("learn", "copy", doc="the decoder's first state: a learned map of h(T), or h(T) itself")
+    bridge: str = _choice(
+        "learn",
+        "copy",
+        "directions",
+        doc="the decoder's first state: a learned map of h(T), h(T) itself, or one direction of h(T) for each layer",
+    )
     tied: bool = _switch(False, "project to the vocabulary with the target embeddings: E·tanh(W[s_t; c_t; y_{t-1}])")
     dropout: float = _real(0.2, 0.0, 0.95, "on embeddings, between layers and before the output")
+    nonlinearity: str = _choice("tanh", "relu", doc="the function of the plain RNN (model.cell=rnn)")
+    decoder_layers: int = _whole(0, 0, 32, "layers of the decoder; 0: as many as the encoder has")
+    output_inner: int = _whole(0, 0, 16384, "width of one more layer before the output projection; 0: none")
+    output_activation: str = _choice("tanh", "relu", "leaky_relu", doc="the function of that layer, and of tied's")
+
+    @property
+    def depth(self) -> int:
+        """The layers of the decoder: `decoder_layers`, or as many as the encoder has."""
+        return self.decoder_layers or self.layers
+
+    @property
+    def full_cell(self) -> str:
+        """The cell, with its nonlinearity if that is not the usual one: `rnn-relu`."""
+        if self.nonlinearity == "tanh":
+            return self.cell
+        if self.cell != "rnn":
+            raise ConfigError(
+                f"model.nonlinearity is {self.nonlinearity}, which only the plain RNN can have, but model.cell is "
+                f"{self.cell}; set model.cell=rnn or model.nonlinearity=tanh"
+            )
+        return f"{self.cell}-{self.nonlinearity}"
 
     @property
     def directions(self) -> int:
@@ -222,6 +248,20 @@ class RnnConfig(RecurrentConfig):
     order: str = _choice("bahdanau", "luong", doc="the query: s_{t-1} before the cell, or s_t after it")
     score_width: int = _whole(0, 0, 16384, "A, the width of the additive score; 0: D")
     feed: bool = _switch(True, "Luong's order only: the attentional state enters the next step")
+    query: str = _choice("top", "sum", doc="what queries of several layers: the state of the top one, or their sum")
+    output: str = _choice(
+        "after",
+        "before",
+        "state",
+        doc="what predicts y_t: [s_t; c_t], Bahdanau's [s_{t-1}; c_t; y_{t-1}] before the cell, or s_t alone",
+    )
+    window: str = _choice(
+        "global",
+        "monotonic",
+        "predictive",
+        doc="attend to all h_j, or to a window around p_t: p_t = t, or predicted from the query (Luong's local-m, -p)",
+    )
+    window_width: int = _whole(10, 1, 100_000, "D: a window reaches from p_t - D to p_t + D")
 
 
 @dataclass(frozen=True)
@@ -332,7 +372,9 @@ class TextConfig:
         "word",
         "char",
         "sentencepiece",
-        doc="subwords by merging or by pruning, whole words, characters, or SentencePiece's subwords",
+        "letters",
+        doc="subwords by merging or by pruning, whole words, characters, SentencePiece's subwords, or the letters of "
+        "single words",
     )
     size: int = _whole(0, 0, 1_000_000, "most tokens in a vocabulary; 0: chosen from the data")
     joint: bool = _switch(False, "one vocabulary for both languages")

@@ -25,6 +25,7 @@ __all__ = [
     "Dot",
     "FusedScore",
     "General",
+    "PredictedPosition",
     "ScaledDot",
     "Score",
     "additive",
@@ -35,13 +36,16 @@ __all__ = [
     "causal",
     "concat",
     "dot",
+    "gaussian",
     "general",
     "kept_by_any",
+    "local_attend",
     "lowest",
     "mask_bias",
     "masked_softmax",
     "scaled",
     "until",
+    "window",
 ]
 
 
@@ -198,6 +202,40 @@ def additive_attend(
         return context.to(values.dtype), weights
 
 
+def window(p: Tensor, S: int, D: float) -> Tensor:
+    """Return the positions from p_t - D to p_t + D.  p (B, T) -> keep (B, T, S).
+
+    >>> window(torch.tensor([[0.0, 2.4]]), 5, 1)[0].int().tolist()
+    [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0]]
+    """
+    return (torch.arange(S, device=p.device) - p[..., None]).abs() <= D
+
+
+def gaussian(p: Tensor, S: int, D: float) -> Tensor:
+    """Return exp(-(j - p_t)² / 2σ²) with σ = D/2: 1 at p_t, 0.14 at the ends of the window.  p (B, T) -> (B, T, S)."""
+    return torch.exp(-2 * ((torch.arange(S, device=p.device) - p[..., None]) / D) ** 2)
+
+
+def local_attend(
+    scores: Tensor, values: Tensor, p: Tensor, D: float, keep: Tensor | None = None, peaked: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return c_t and α of Luong's local attention, to the positions from p_t - D to p_t + D: `attend` in a `window`.
+
+    scores (B, T, S), values (B, S, D), p (B, T), keep (B, S) -> (B, T, D), (B, T, S). With `peaked`, weights are
+    multiplied by `gaussian` after the softmax, as local-p does, so that a gradient reaches p; they sum to less than 1
+    then. A window outside the sentence gives zeros.
+    """
+    if p.shape != scores.shape[:2]:
+        check_shapes(scores=(scores, "B T S"), p=(p, "B T"))
+    S = scores.shape[-1]
+    inside = window(p, S, D)
+    c, weights = attend(scores, values, inside if keep is None else inside & keep[:, None])
+    if not peaked:
+        return c, weights
+    weights = weights * gaussian(p, S, D).to(weights.dtype)
+    return weights @ values, weights
+
+
 class FusedScore(NamedTuple):
     """A score in the form that the fast versions in `heedful.fused` compute.
 
@@ -304,6 +342,19 @@ class Additive(Score):
     def fused(self) -> FusedScore:
         """Return v · tanh(W s + k)."""
         return FusedScore(1.0, self.W.weight, self.v)
+
+
+class PredictedPosition(nn.Module):
+    """p_t = S · σ(v_p · tanh(W_p s_t)): where local-p attends to, from 0 to the length S of each sentence."""
+
+    def __init__(self, D: int) -> None:
+        super().__init__()
+        self.W = nn.Linear(D, D, bias=False)
+        self.v = nn.Parameter(nn.init.uniform_(self.W.weight.new_empty(D), -(D**-0.5), D**-0.5))
+
+    def forward(self, s: Tensor, lengths: Tensor) -> Tensor:
+        """Return the positions.  s (B, T, D), lengths (B,) -> (B, T)."""
+        return lengths[:, None] * torch.sigmoid(torch.tanh(self.W(s)) @ self.v)  # type: ignore[no-any-return]
 
 
 # To add one, see CONTRIBUTING.md, "Add a score".

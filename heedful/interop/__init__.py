@@ -3,6 +3,7 @@
 from heedful.interop.ctranslate2 import write_ctranslate2
 from heedful.interop.hub import FORMATS, HUB, ForeignFormat, fetch, format_of, open_parts
 from heedful.interop.image_weights import image_settings, load_image_encoder
+from heedful.interop.indic_xlit import read_indic_xlit
 from heedful.interop.marian import read_marian
 from heedful.interop.marian_binary import read_marian_binary
 from heedful.interop.marian_export import write_marian
@@ -20,6 +21,7 @@ __all__ = [
     "load_image_encoder",
     "open_parts",
     "open_transformers",
+    "read_indic_xlit",
     "read_marian",
     "read_marian_binary",
     "write_ctranslate2",

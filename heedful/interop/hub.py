@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.errors import ModelError, install_command
-from heedful.interop import marian, marian_binary
+from heedful.interop import indic_xlit, marian, marian_binary
 from heedful.interop.folder import ModelParts, read_model
 
 HUB = "hf:"
@@ -37,6 +37,7 @@ FORMATS = (
         marian_binary.is_marian_binary,
         marian_binary.read_marian_binary,
     ),
+    ForeignFormat("indic-xlit", "a transliterator of AI4Bharat", indic_xlit.is_indic_xlit, indic_xlit.read_indic_xlit),
 )
 SMALL = [
     marian.CONFIG,

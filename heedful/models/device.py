@@ -151,7 +151,7 @@ class MemoryNeed(NamedTuple):
             one = cls(2 * (1 + 2 * L) * D + layer, 2 * H, max(each, layer), 3 * V + once, 2 * (L + 1) * H)
         else:
             E, A = config.memory_width, config.score_width or D if isinstance(config, RnnConfig) else 0
-            one = cls(10 * E + 2 * A, 2 * A, E + 6 * D, 3 * V + 8 * config.layers * D, 2)
+            one = cls(10 * E + 2 * A, 2 * A, E + 6 * D, 3 * V + 8 * config.depth * D, 2)
         return cls(*(models * numbers for numbers in one))
 
     def bytes_per_token(self, S: int, T: int, load: DecodingLoad) -> float:

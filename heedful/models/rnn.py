@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from heedful.attention import FusedScore, Score, attend, build_score, until
+from heedful.attention import FusedScore, PredictedPosition, Score, attend, build_score, local_attend, until
 from heedful.config import CELLS as CELL_NAMES
 from heedful.config import FixedConfig, ImageConfig, RecurrentConfig, Registry, RnnConfig
 from heedful.errors import ConfigError, ShapeError
@@ -48,6 +49,11 @@ def by_kernels(x: Tensor) -> bool:
 def rnn(x: Tensor, u: Tensor, state: CellState) -> CellState:
     """s_t = tanh(x + u).  x (B, D), u (B, D) -> s (B, D)."""
     return (torch.tanh(x + u),)
+
+
+def rnn_relu(x: Tensor, u: Tensor, state: CellState) -> CellState:
+    """s_t = max(x + u, 0).  x (B, D), u (B, D) -> s (B, D)."""
+    return (torch.relu(x + u),)
 
 
 def lstm(x: Tensor, u: Tensor, state: CellState) -> CellState:
@@ -101,7 +107,7 @@ class CellKind(NamedTuple):
     function: Function
     gates: int
     states: int = 1
-    module: type[nn.RNN] | type[nn.LSTM] | type[nn.GRU] | None = None
+    module: Callable[..., nn.RNNBase] | None = None
     kernel: Function | None = None
     output: Callable[[Tensor], Tensor] | None = None
 
@@ -122,6 +128,13 @@ CELLS: Registry[CellKind] = Registry(
         "ssru": CellKind(ssru, 2, 2, output=torch.relu),
     },
 )
+# The plain RNN with model.nonlinearity=relu.
+RELU = CellKind(rnn_relu, 1, 1, partial(nn.RNN, nonlinearity="relu"))
+
+
+def kind_of(cell: str) -> CellKind:
+    """Return a cell by its name, as `RecurrentConfig.full_cell` gives it."""
+    return RELU if cell == "rnn-relu" else CELLS[cell]
 
 
 @torch.no_grad()
@@ -140,26 +153,31 @@ Attended = tuple[Tensor, CellStates, Tensor | None]  # [s_t; c_t] (B, n, …), t
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """The states of the decoder's layers, bottom first, and the attentional state with input feeding."""
+    """The states of the decoder's layers, bottom first, and the attentional state with input feeding.
+
+    `position` (R, 1) is the number of the next step of each row, where a window of attention moves with it.
+    """
 
     cells: CellStates
     feed: Tensor | None = None
+    position: Tensor | None = None
 
     @property
     def top(self) -> Tensor:
-        """s_t of the uppermost layer, (B, D): the query."""
+        """s_t of the uppermost layer, (B, D)."""
         return self.cells[-1][0]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors of the state, in order; each (R, D)."""
+        """All tensors of the state, in order; each (R, …)."""
         cells = tuple(tensor for cell in self.cells for tensor in cell)
-        return cells if self.feed is None else (*cells, self.feed)
+        return (*cells, *(tensor for tensor in (self.feed, self.position) if tensor is not None))
 
     def select(self, rows: Tensor) -> RecurrentState:
         """Return the state of some sentences, in the order of `rows`."""
         cells = tuple(tuple(tensor[rows] for tensor in cell) for cell in self.cells)
-        return RecurrentState(cells, None if self.feed is None else self.feed[rows])
+        feed, position = (None if tensor is None else tensor[rows] for tensor in (self.feed, self.position))
+        return RecurrentState(cells, feed, position)
 
     def join(self, other: RecurrentState) -> RecurrentState:
         """Return the state of these sentences and of others."""
@@ -172,8 +190,9 @@ class RecurrentState:
     def _with(self, other: RecurrentState, both: Callable[[Tensor, Tensor], Tensor]) -> RecurrentState:
         pairs = zip(self.cells, other.cells, strict=True)
         cells = tuple(tuple(both(*pair) for pair in zip(one, two, strict=True)) for one, two in pairs)
-        feed = None if self.feed is None or other.feed is None else both(self.feed, other.feed)
-        return RecurrentState(cells, feed)
+        pairs = ((self.feed, other.feed), (self.position, other.position))
+        feed, position = (None if one is None or two is None else both(one, two) for one, two in pairs)
+        return RecurrentState(cells, feed, position)
 
 
 class CellWeights(nn.Module):
@@ -224,7 +243,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = embedding(vocabulary, config.embedding)
         self.dropout = Dropout(config.dropout)
-        self.kind, E, directions = CELLS[config.cell], config.per_direction, config.directions
+        self.kind, E, directions = kind_of(config.full_cell), config.per_direction, config.directions
         self.rnn: CellWeights | nn.RNNBase
         if self.kind.module is None:
             self.rnn = CellWeights(self.kind, config.embedding, E, config.layers, directions)
@@ -236,7 +255,7 @@ class Encoder(nn.Module):
         for names in self.rnn._all_weights if self.kind.output is None else ():
             initialise(getattr(self.rnn, names[1]), getattr(self.rnn, names[3]), E, config.cell == "lstm")
         self.between = Dropout(config.dropout)
-        self.cell, self.layers, self.directions = config.cell, config.layers, config.directions
+        self.cell, self.layers, self.directions = config.full_cell, config.layers, config.directions
 
     def forward(self, x: Tensor, keep: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Encode sentences.  x (B, S), keep (B, S) -> h (B, S, E), and h(T) of each layer (B, E).
@@ -286,32 +305,50 @@ class Encoder(nn.Module):
 
 
 class Bridge(nn.Module):
-    """From the encoder's last states h(T) to the decoder's first: s_0 = h(T), or s_0 = tanh(W h(T) + b)."""
+    """From the encoder's last states h(T) to the decoder's first: s_0 = tanh(W h(T) + b), or s_0 = h(T).
+
+    Layer by layer; where the decoder has more layers than the encoder, the others start from the encoder's top layer.
+    With `directions` there is no map: the directions of all layers are the first states of so many layers.
+    """
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
-        self.output, self.layers = CELLS[config.cell].output, config.layers
-        states = 1 if self.output is not None else CELLS[config.cell].states
+        kind = kind_of(config.full_cell)
+        self.output, self.states, self.depth = kind.output, kind.states, config.depth
         E, D = config.memory_width, config.width
+        self.directions = config.directions if config.bridge == "directions" else 1
         if config.bridge == "copy" and E != D:
             raise ConfigError(
                 f"model.bridge=copy needs an encoder as wide as the decoder, but their widths are {E} and {D}; "
                 "set model.encoder_width=0 or model.bridge=learn"
             )
-        count = self.layers * states if config.bridge == "learn" else 0
+        if config.bridge == "directions" and (config.per_direction, config.layers * self.directions) != (D, self.depth):
+            raise ConfigError(
+                f"model.bridge=directions needs a decoder with a layer of the same width for each direction of each "
+                f"layer of the encoder: {config.layers * self.directions} of width {config.per_direction}; it has "
+                f"{self.depth} of width {D}: set model.decoder_layers and model.encoder_width, or model.bridge=learn"
+            )
+        mapped = self.states if self.output is None else 1
+        count = self.depth * mapped if config.bridge == "learn" else 0
         self.W = nn.ModuleList(nn.Linear(E, D) for _ in range(count))
 
     def forward(self, last: tuple[Tensor, ...]) -> tuple[CellState, ...]:
         """Return the first state of each layer.  `last`: the states, then for the LSTM the cell states, each (B, E)."""
+        layers = len(last) // self.states
+        first: list[Tensor] = []
+        for side in range(self.states):
+            own = last[side * layers :][:layers]
+            split = [part for state in own for part in state.chunk(self.directions, -1)]
+            first += [split[min(layer, len(split) - 1)] for layer in range(self.depth)]
         if self.output is not None:
-            cells = last[self.layers :]
-            cells = tuple(W(side) for W, side in zip(self.W, cells, strict=True)) if len(self.W) else cells
+            cells = first[self.depth :]
+            cells = [W(c) for W, c in zip(self.W, cells, strict=True)] if len(self.W) else cells
             return tuple((self.output(c), c) for c in cells)
         if len(self.W):
             # The LSTM's cell state is not bounded by a tanh, so neither is what it starts from.
-            mapped = [W(side) for W, side in zip(self.W, last, strict=True)]
-            last = tuple(torch.tanh(side) if i < self.layers else side for i, side in enumerate(mapped))
-        return tuple(last[layer :: self.layers] for layer in range(self.layers))
+            mapped = [W(side) for W, side in zip(self.W, first, strict=True)]
+            first = [torch.tanh(side) if i < self.depth else side for i, side in enumerate(mapped)]
+        return tuple(tuple(first[layer :: self.depth]) for layer in range(self.depth))
 
 
 class Cell(nn.Module):
@@ -323,7 +360,7 @@ class Cell(nn.Module):
 
     def __init__(self, kind: str, parts: tuple[int, ...], D: int) -> None:
         super().__init__()
-        self.kind = CELLS[kind]
+        self.kind = kind_of(kind)
         self.W = nn.ModuleList(Linear(part, self.kind.gates * D, bias=i == 0) for i, part in enumerate(parts))
         self.U = Linear(D, self.kind.gates * D) if self.kind.output is None else None
         if self.U is not None:
@@ -354,10 +391,10 @@ class Stack(nn.Module):
 
     def __init__(self, config: RecurrentConfig, parts: tuple[int, ...]) -> None:
         super().__init__()
-        below = [parts, *[(config.width,)] * (config.layers - 1)]
-        self.cells = nn.ModuleList(Cell(config.cell, inputs, config.width) for inputs in below)
+        below = [parts, *[(config.width,)] * (config.depth - 1)]
+        self.cell = config.full_cell
+        self.cells = nn.ModuleList(Cell(self.cell, inputs, config.width) for inputs in below)
         self.dropout = Dropout(config.dropout)
-        self.cell = config.cell
 
     def project(self, part: int, x: Tensor) -> Tensor:
         """Return the share of one part of the lowest layer's input.  x (…, part) -> (…, gates·D)."""
@@ -387,23 +424,48 @@ class Stack(nn.Module):
         return tensors
 
 
-class Output(nn.Module):
-    """From the decoder's state to tokens: W_o[s_t; c_t] + b_o, or, tied, E·tanh(W[s_t; c_t; y_{t-1}])."""
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "leaky_relu": F.leaky_relu,
+}
 
-    def __init__(self, width: int, target: nn.Embedding, config: RecurrentConfig) -> None:
+
+class Output(nn.Module):
+    """From the decoder's state to tokens: W_o[s_t; c_t] + b_o, or, tied, E·tanh(W[s_t; c_t; y_{t-1}]).
+
+    With `output_inner` there is a layer between: W_o f(W_1[s_t; c_t] + b_1) + b_o. With `token`, y_{t-1} is among the
+    features without tying, too.
+    """
+
+    def __init__(self, width: int, target: nn.Embedding, config: RecurrentConfig, token: bool = False) -> None:
         super().__init__()
         self.target = [target]  # in a list: the weights belong to the decoder, not to both
         self.dropout = Dropout(config.dropout)
-        self.tied = config.tied
+        self.tied, self.f = config.tied, ACTIVATIONS[config.output_activation]
+        self.token = token or config.tied
+        width += target.embedding_dim if self.token else 0
+        self.W_1: Linear | None = None
         if self.tied:
-            self.W = Linear(width + target.embedding_dim, target.embedding_dim, bias=False)
+            if config.output_inner:
+                raise ConfigError(
+                    f"model.output_inner is {config.output_inner}, but with model.tied=true there is a layer as wide "
+                    "as the embeddings already; set one of them only"
+                )
+            self.W = Linear(width, target.embedding_dim, bias=False)
         else:
-            self.W = Linear(width, target.num_embeddings)
+            if config.output_inner:
+                self.W_1 = Linear(width, config.output_inner)
+            self.W = Linear(config.output_inner or width, target.num_embeddings)
 
     def hidden(self, features: Tensor, e: Tensor) -> Tensor:
         """Return what `logits` takes.  features, [s_t; c_t] say, (B, n, width), e (B, n, embedding) -> (B, n, …)."""
+        if self.token:
+            features = torch.cat([features, e], dim=-1)
         if self.tied:
-            features = torch.tanh(self.W(torch.cat([features, e], dim=-1)))
+            features = self.f(self.W(features))
+        elif self.W_1 is not None:
+            features = self.f(self.W_1(features))
         return self.dropout(features)  # type: ignore[no-any-return]
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -417,6 +479,8 @@ class Recurrent(nn.Module):
     output: Output
     stack: Stack
     score: Score | None
+    summed = False  # whether the sum of all layers' states queries
+    window = ""  # what a window of attention moves with: "monotonic", "predictive", or "" for no window
 
     def __init__(self, config: RecurrentConfig, source: int | ImageConfig, target: int) -> None:
         super().__init__()
@@ -442,7 +506,9 @@ class Recurrent(nn.Module):
 
     def start(self, memory: Memory, capacity: int) -> RecurrentState:
         """Return s_0, made from h(T). A recurrent state needs no capacity."""
-        return RecurrentState(self.bridge(memory.last))
+        cells = self.bridge(memory.last)
+        position = torch.zeros(len(memory.keep), 1, dtype=torch.long, device=memory.keep.device)
+        return RecurrentState(cells, None, position if self.window == "monotonic" else None)
 
     @abstractmethod
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
@@ -477,24 +543,41 @@ class Recurrent(nn.Module):
         """Return ‖h_j‖, as a context is a weighted sum of h_j; None without attention.  (B, 1, 1, S)."""
         return memory.h.norm(dim=-1)[:, None, None] if memory.keys else None
 
-    def query(self, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Return the context and weights of queries.  s (R, D) -> c (R, E), weights (R, S).
+    def attends(self, config: RnnConfig) -> None:
+        """Set what attention needs: the score, the query, and the window."""
+        self.score = build_score(config.score, config.width, config.memory_width, config.score_width or config.width)
+        self.summed = config.query == "sum" and config.depth > 1
+        self.window = "" if config.window == "global" else config.window
+        self.window_width = config.window_width
+        self.place = PredictedPosition(config.width) if self.window == "predictive" else None
+
+    def querying(self, cells: CellStates) -> Tensor:
+        """Return the query: the state of the top layer, or with model.query=sum that of all.  (R, D)."""
+        return sum((cell[0] for cell in cells[1:]), cells[0][0]) if self.summed else cells[-1][0]
+
+    def query(self, s: Tensor, memory: Memory, position: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the context and weights of queries.  s (R, D), position (R, 1) -> c (R, E), weights (R, S).
 
         K hypotheses of one sentence are K queries: (B·K, D) is (B, K, D).
         """
         h, keep, k, score = memory.h, memory.keep, memory.keys[0], self.score
         assert score is not None
-        if not torch.is_grad_enabled() and s.dtype == h.dtype == k.dtype and by_kernels(s):
+        if not self.window and not torch.is_grad_enabled() and s.dtype == h.dtype == k.dtype and by_kernels(s):
             fused = score.fused()
             if fused is not None and attendable(h.shape[1]):
                 q = s if fused.W is None else F.linear(s, fused.W)
                 return attend_step(q, k, h, keep, fused.v, fused.scale)
-        scores = score(s.view(h.shape[0], -1, s.shape[-1]), k)
+        queries = s.view(h.shape[0], -1, s.shape[-1])
+        scores = score(queries, k)
         if scores.shape != (expected := (h.shape[0], len(s) // h.shape[0], h.shape[1])):
             raise ShapeError(
                 f"score {type(score).__name__} returned {tuple(scores.shape)}, expected (B, T, S) = {expected}"
             )
-        c, weights = attend(scores, h, keep)
+        if not self.window:
+            c, weights = attend(scores, h, keep)
+        else:
+            p = position.view(queries.shape[:2]) if self.place is None else self.place(queries, keep.sum(1))
+            c, weights = local_attend(scores, h, p, self.window_width, keep, peaked=self.place is not None)
         return c.flatten(0, 1), weights.flatten(0, 1)
 
     @staticmethod
@@ -510,7 +593,11 @@ class Recurrent(nn.Module):
 
     def unrolls(self, y: Tensor, memory: Memory) -> bool:
         """Whether all steps are one operation: there are several, gradients are wanted, cell and score declare it."""
-        declared = CELLS[self.stack.cell].module is not None and (self.score is None or self.score.fused() is not None)
+        declared = kind_of(self.stack.cell).module is not None and (
+            self.score is None or self.score.fused() is not None
+        )
+        if self.summed or self.window:  # the operation knows one query, the top layer's, and one mask
+            return False
         return torch.is_grad_enabled() and y.shape[1] > 1 and y.shape[0] == memory.h.shape[0] and declared
 
     def unrolled(
@@ -576,7 +663,9 @@ class Fixed(Recurrent):
 class Bahdanau(Recurrent):
     """Bahdanau's order: s_{t-1} queries, and c_t enters the cell.
 
-    c_t from s_{t-1}; s_t = RNN(s_{t-1}, [c_t, y_{t-1}]); W_o[s_t; c_t] + b_o.
+    c_t from s_{t-1}; s_t = RNN(s_{t-1}, [c_t, y_{t-1}]); W_o[s_t; c_t] + b_o. With `output="before"` tokens are
+    predicted from [s_{t-1}; c_t; y_{t-1}], as in Bahdanau's paper: s_{t-1} has not read y_{t-1}. With "state" they are
+    predicted from s_t alone.
     """
 
     score: Score
@@ -584,30 +673,42 @@ class Bahdanau(Recurrent):
     def __init__(self, config: RnnConfig, source: int | ImageConfig, target: int) -> None:
         super().__init__(config, source, target)
         D, E = config.width, config.memory_width
-        self.score = build_score(config.score, D, E, config.score_width or D)
+        self.attends(config)
         self.stack = Stack(config, (config.embedding, E))
-        self.output = Output(D + E, self.embedding, config)
+        self.predicts = config.output
+        width = D if config.output == "state" else D + E
+        self.output = Output(width, self.embedding, config, token=config.output == "before")
 
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Decode n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if needed."""
         e = self.embed(y)
         run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
         features, cells, weights = run(e, state, memory)
-        return Step(self.output.hidden(features, e), RecurrentState(cells), self.requested(weights, need_weights))
+        after = RecurrentState(cells, None, None if state.position is None else state.position + y.shape[1])
+        return Step(self.output.hidden(features, e), after, self.requested(weights, need_weights))
+
+    def _features(self, before: Tensor, s: Tensor, c: Tensor) -> Tensor:
+        """Return what tokens are predicted from.  s_{t-1} (…, D), s_t (…, D), c_t (…, E) -> (…, width)."""
+        return s if self.predicts == "state" else torch.cat([before if self.predicts == "before" else s, c], dim=-1)
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Attended:
         cells = state.cells
         features, weights = [], []
-        for x in self.stack.project(0, e).unbind(1):
-            c, alpha = self.query(cells[-1][0], memory)
+        for t, x in enumerate(self.stack.project(0, e).unbind(1)):
+            before, position = cells[-1][0], None if state.position is None else state.position + t
+            c, alpha = self.query(self.querying(cells), memory, position)
             cells = self.stack(x + self.stack.project(1, c), cells)
-            features.append(torch.cat([cells[-1][0], c], dim=-1))
+            features.append(self._features(before, cells[-1][0], c))
             weights.append(alpha)
         return torch.stack(features, dim=1), cells, torch.stack(weights, dim=1)[:, None, None]
 
     def _unrolled(self, e: Tensor, state: RecurrentState, memory: Memory) -> Attended:
         output = self.unrolled(e, state, {"W_fed": self.stack.weights(1)}, "before", memory)
-        return output.known, output.last, output.step_weights
+        if self.predicts == "after":
+            return output.known, output.last, output.step_weights
+        assert output.c is not None
+        before = torch.cat([state.top[None], output.s[:-1]])
+        return self._features(before, output.s, output.c).transpose(0, 1), output.last, output.step_weights
 
 
 class Luong(Recurrent):
@@ -624,8 +725,13 @@ class Luong(Recurrent):
     def __init__(self, config: RnnConfig, source: int | ImageConfig, target: int) -> None:
         super().__init__(config, source, target)
         D, E = config.width, config.memory_width
+        if config.output != "after":
+            raise ConfigError(
+                f"model.output is {config.output}, but in Luong's order s_t queries, and tokens are "
+                "predicted from [s_t; c_t]; set model.order=bahdanau or model.output=after"
+            )
         self.feed, self.tied = config.feed, config.tied
-        self.score = build_score(config.score, D, E, config.score_width or D)
+        self.attends(config)
         self.stack = Stack(config, (config.embedding, D) if config.feed else (config.embedding,))
         self.mix = Linear(D + E, D) if config.feed or not config.tied else None
         self.output = Output(D + E if config.tied else D, self.embedding, config)
@@ -633,7 +739,7 @@ class Luong(Recurrent):
     def start(self, memory: Memory, capacity: int) -> RecurrentState:
         """Return s_0, made from h(T), and a_0 = 0 with input feeding."""
         state = super().start(memory, capacity)
-        return RecurrentState(state.cells, torch.zeros_like(state.top) if self.feed else None)
+        return replace(state, feed=torch.zeros_like(state.top)) if self.feed else state
 
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Decode n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if needed."""
@@ -645,10 +751,11 @@ class Luong(Recurrent):
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
         cells, fed = state.cells, state.feed
         features, mixed, weights = [], [], []
-        for x in self.stack.project(0, e).unbind(1):
+        for t, x in enumerate(self.stack.project(0, e).unbind(1)):
             cells = self.stack(x if fed is None else x + self.stack.project(1, fed), cells)
             s = cells[-1][0]
-            c, alpha = self.query(s, memory)
+            position = None if state.position is None else state.position + t
+            c, alpha = self.query(self.querying(cells), memory, position)
             features.append(torch.cat([s, c], dim=-1))
             weights.append(alpha)
             if fed is not None and self.mix is not None:
@@ -656,7 +763,8 @@ class Luong(Recurrent):
                 mixed.append(fed)
         a = torch.stack(mixed, dim=1) if mixed else None
         step_weights = torch.stack(weights, dim=1)[:, None, None]
-        return torch.stack(features, dim=1), a, RecurrentState(cells, fed), step_weights
+        after = RecurrentState(cells, fed, None if state.position is None else state.position + e.shape[1])
+        return torch.stack(features, dim=1), a, after, step_weights
 
     def _unrolled(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
         fused = self.score.fused()

@@ -104,6 +104,10 @@ class Codec(ABC):
             from heedful.text.sentencepiece import SentencePieces
 
             return SentencePieces.learn(texts, config.size)
+        if config.kind == "letters":
+            from heedful.text.letters import Letters
+
+            return Letters.learn(texts, config.size)
         from heedful.text.tokenizer import Tokens
 
         return Tokens.learn(texts, config)
@@ -111,9 +115,12 @@ class Codec(ABC):
     @staticmethod
     def parse(text: str) -> Codec:
         """Read what `dump` wrote."""
+        from heedful.text import letters
         from heedful.text.sentencepiece import MARK, SentencePieces
         from heedful.text.tokenizer import Tokens
 
+        if text.startswith(letters.MARK):
+            return letters.Letters.read_dump(text)
         return SentencePieces.read_dump(text) if text.startswith(MARK) else Tokens.read_dump(text)
 
     @abstractmethod
@@ -186,6 +193,14 @@ class Codec(ABC):
     def head(self, text: str) -> tuple[int, ...]:
         """Return the ids of what stands at the beginning of a text and concerns all of it: the code of a language."""
         return ()
+
+    def parts(self, text: str) -> list[tuple[int, int]] | None:
+        """Return the spans of a text that are translated one by one, all else being copied; None: its sentences."""
+        return None
+
+    def unread(self, text: str) -> Text:
+        """Return a text of which nothing is read, so that it has no tokens but special ones."""
+        return Text.join(text, [len(text)], [self.trace("", self.encode(""))])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the string that ids stand for."""

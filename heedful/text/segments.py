@@ -53,13 +53,16 @@ def segments(
     """Return the sentences of texts, or each text as one, and those of more than `most` tokens in parts that fit.
 
     A sentence that is too long is cut after the last clause that fits, otherwise after the last word, otherwise
-    anywhere; every part has a note. A blank text has no segments. Raises TooManyError if there are more than `limit`,
-    if possible before anything is encoded. `check` is called before each sentence, and may raise.
+    anywhere; every part has a note. A blank text has no segments, and with a vocabulary of letters the words alone are
+    segments (`Codec.parts`). Raises TooManyError if there are more than `limit`, if possible before anything is
+    encoded. `check` is called before each sentence, and may raise.
     """
     places = []
     for number, text in enumerate(texts):
         whole = [(len(text) - len(text.lstrip()), len(text.rstrip()))] if text.strip() else []
-        places += [(number, start, end) for start, end in (split(text) if sentences else whole)]
+        own = codec.parts(text)
+        spans = own if own is not None else split(text) if sentences else whole
+        places += [(number, start, end) for start, end in spans]
     if limit is not None and len(places) > limit:
         raise TooManyError(len(places), limit)
     parts: list[Segment] = []

@@ -87,7 +87,7 @@ def vocabulary_size(counts: TextCounts, kind: str, joint: bool = False) -> int:
     8064
     """
     base = len(SPECIALS) + 1 + counts.characters
-    if kind == "char":
+    if kind in ("char", "letters"):
         return base
     if kind == "word":
         return base + min(counts.types, max(WORDS, counts.repeated), MOST_WORDS)

@@ -116,7 +116,7 @@ def _word_weights(trace: Trace) -> _WordWeights | None:
     if weights is None or not np.isfinite(weights).all():
         return None
     sources, targets = trace.source.words, trace.target.words
-    real = np.array([not (word.is_end or word.is_mark) for word in sources])
+    real = np.array([not (word.is_special or word.is_mark) for word in sources])
     rows = np.flatnonzero([not word.is_end for word in targets])
     written = np.array([not targets[t].is_mark for t in rows], dtype=bool)
     # In a text of several sentences, each attends only to its own source.

@@ -190,8 +190,8 @@ class Text:
 
     @property
     def written(self) -> tuple[Word, ...]:
-        """The words without `</s>` and without tokens that are only a space."""
-        return tuple(word for word in self.words if word.text and not word.is_end)
+        """The words without special tokens such as `</s>`, and without tokens that are only a space."""
+        return tuple(word for word in self.words if word.text and not word.is_special)
 
     @property
     def right_to_left(self) -> bool:

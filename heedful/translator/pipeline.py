@@ -50,7 +50,7 @@ from heedful.models.device import (
     using_threads,
 )
 from heedful.observe import read_attention, read_by_readout
-from heedful.text import END, PAD, UNKNOWN, Encoded, pad
+from heedful.text import END, PAD, UNKNOWN, Codec, Encoded, pad
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
 from heedful.trace.readout import Readout, Weights
@@ -423,6 +423,8 @@ class DecodePipeline:
     def stream(self, text: str, segments: Sequence[Segment], prefixes: Sequence[tuple[int, ...]]) -> Iterator[Token]:
         """Decode the segments of a text one after the other, and yield each token as soon as it is decided."""
         shown, at = "", 0
+        if not segments and text.strip() and isinstance(self.parts.source, Codec):
+            yield Token(text, 0.0, None, self.parts.source.unread(text), True)  # nothing can be read: it is copied
         for segment, prefix in zip(segments, prefixes, strict=True):
             gap, at = text[at : segment.start], segment.end
             source = self.parts.source.trace(segment.text, segment.encoded)

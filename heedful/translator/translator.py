@@ -366,12 +366,12 @@ class Translator:
     ) -> Translation:
         """Return the translation of a text; its n-th alternative has the n-th of each segment, or the last there is."""
         if not parts:
-            empty = (
-                self.source_codec.trace(text, self.source_codec.encode(text)),
-                self.parts.target.read(()),
-            )
-            record = Trace(*empty, None, np.zeros(1, dtype=np.float32), self.readout) if trace else None
-            blank = Translation(text, "", 0.0, 0, record)
+            written = ""
+            sides = self.source_codec.trace(text, self.source_codec.encode(text)), self.parts.target.read(())
+            if text.strip():  # nothing in it can be read, so it is copied
+                written, sides = text, (self.source_codec.unread(text), Text.join(text, [len(text)], sides[1:]))
+            record = Trace(*sides, None, np.zeros(1, dtype=np.float32), self.readout) if trace else None
+            blank = Translation(text, written, 0.0, 0, record)
             return replace(blank, n_best=(blank,)) if n_best > 1 else blank
         spans = [(segment.start, segment.end) for segment in parts]
         count = max(map(len, done))
@@ -425,6 +425,8 @@ class Translator:
     def unknown_pieces(self, texts: Sequence[str], *, target: bool = False) -> list[list[str]]:
         """Return what `unknown` does for many texts, which are encoded together."""
         codec = self.parts.target if target else self.source_codec
+        if not target and texts and codec.parts("") is not None:  # what is unknown is not read, but copied
+            return [[] for _ in texts]
         ids, lengths = codec.ids_and_lengths(texts)
         rows = np.unique(np.repeat(np.arange(len(texts)), lengths)[ids == UNKNOWN])
         pieces: list[list[str]] = [[] for _ in texts]

@@ -34,6 +34,12 @@ def configs() -> dict[str, RecurrentConfig]:
             found[f"{order}-{feed}-{score}-{cell}-{layers}"] = RnnConfig(**shape, **own)
         for context in ("first", "every"):
             found[f"fixed-{context}-{cell}-{layers}"] = FixedConfig(**shape, context=context)
+        for output in ("before", "state"):
+            shape |= {"output": output, "decoder_layers": 2, "tied": layers == 2}
+            found[f"{output}-{cell}-{layers}"] = RnnConfig(**shape, score_width=5)
+    for layers, (order, feed) in product((1, 2), (("bahdanau", True), ("luong", True), ("luong", False))):
+        shape = {"cell": "rnn", "nonlinearity": "relu", "layers": layers, "width": 4, "embedding": 3, "dropout": 0.3}
+        found[f"{order}-{feed}-relu-{layers}"] = RnnConfig(**shape, order=order, feed=feed, output_inner=6)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import chain, cycle, product
+from itertools import cycle, product
 
 import pytest
 import torch
@@ -46,7 +46,40 @@ def recurrent_variants() -> dict[str, RecurrentConfig]:
         add(RnnConfig, layers, both, tied, copy, cell="lstm", score="general", order="bahdanau")
     for context, cell, tied, layers in product(("first", "every"), CELLS, (False, True), (1, 2)):
         add(FixedConfig, layers, layers == 1, tied, tied == (cell == "gru"), cell=cell, context=context)
+    # what is rarer: each in both orders where it can be, with more layers in the decoder than in the encoder, too
+    turn = cycle(product((1, 2), (True, False), (False, True)))
+    for own in RARE:
+        for order in ("bahdanau", "luong")[: 1 if "output" in own else 2]:
+            for decoder_layers in (0, 3):
+                layers, both, tied = next(turn)
+                copy = own.get("bridge") == "copy"
+                rare = {"tied": tied and "output_inner" not in own, "layers": layers, "bidirectional": both}
+                rare |= {"decoder_layers": decoder_layers, "encoder_width": 0 if copy else 3, "dropout": 0.3}
+                if own.get("bridge") == "directions":
+                    rare |= {"decoder_layers": layers * (2 if both else 1), "encoder_width": D}
+                configs.append(RnnConfig(embedding=EMBEDDING, width=D, order=order, score_width=A, **rare, **own))
+    for copy in (False, True):
+        add(FixedConfig, 1, True, False, copy, cell="rnn", nonlinearity="relu", output_inner=7, decoder_layers=2)
     return {name(config): config for config in configs}
+
+
+RARE: list[dict[str, object]] = [
+    {"query": "sum", "cell": "lstm"},
+    {"query": "sum", "score": "general", "bridge": "copy"},
+    {"output": "before"},
+    {"output": "before", "cell": "lstm", "query": "sum"},
+    {"output": "state", "output_inner": 7, "output_activation": "leaky_relu", "cell": "lstm"},
+    {"output_inner": 7, "output_activation": "relu"},
+    {"output_activation": "leaky_relu"},
+    {"cell": "rnn", "nonlinearity": "relu"},
+    {"cell": "rnn", "nonlinearity": "relu", "bridge": "copy"},
+    {"bridge": "directions", "cell": "lstm"},
+    {"window": "monotonic", "window_width": 1},
+    {"window": "monotonic", "window_width": 2, "cell": "lstm", "feed": False},
+    {"window": "predictive", "window_width": 2},
+    {"window": "predictive", "window_width": 1, "query": "sum", "feed": False},
+    {"window": "predictive", "window_width": 3, "score": "general", "output": "before"},
+]
 
 
 def name(c: RecurrentConfig) -> str:
@@ -54,10 +87,15 @@ def name(c: RecurrentConfig) -> str:
     if isinstance(c, RnnConfig):
         fed = ["feed" if c.feed else "no-feed"] if c.order == "luong" else []
         own = [c.order, c.score, *fed]
+        own += [f"by-{c.query}"] * (c.query != "top") + [f"from-{c.output}"] * (c.output != "after")
+        own += [f"{c.window}-{c.window_width}"] * (c.window != "global")
     else:
         own = ["fixed", c.context]
     switches = ["both" if c.bidirectional else "one", "tied" if c.tied else "untied", c.bridge]
-    return "-".join([*own, c.cell, str(c.layers), *switches])
+    switches += [f"inner-{c.output_inner}"] * bool(c.output_inner) + [c.output_activation] * (
+        c.output_activation != "tanh"
+    )
+    return "-".join([*own, c.full_cell, str(c.layers), *[str(c.depth)] * bool(c.decoder_layers), *switches])
 
 
 def transformer_variants() -> dict[str, TransformerConfig]:
@@ -91,8 +129,14 @@ def looks(config: ModelConfig) -> tuple[int, int] | None:
     return (1, 1) if isinstance(config, RnnConfig) else None
 
 
+@torch.no_grad()
 def make(config: ModelConfig) -> Network:
-    return filled(config, SOURCE, TARGET)
+    model = filled(config, SOURCE, TARGET)
+    if getattr(config, "nonlinearity", "") == "relu":  # of four units some are never above 0 without this
+        for key, weight in model.named_parameters():
+            if "bias" in key:
+                weight.abs_().add_(1)
+    return model
 
 
 def sentences(lengths: list[int] = LENGTHS) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,7 +150,7 @@ def tensors(state: State) -> list[Tensor]:
     if isinstance(state, SsruState):
         return [] if state.cells is None else [state.cells.transpose(0, 1)]
     assert isinstance(state, RecurrentState)
-    return [*chain.from_iterable(state.cells), *([] if state.feed is None else [state.feed])]
+    return list(state.tensors)
 
 
 def run(model: Network, memory: Memory, y: Tensor, *sizes: int) -> tuple[Tensor, State, Tensor | None]:
@@ -191,8 +235,16 @@ def test_weights_sum_to_one_and_are_zero_on_padding(config):
     if looks(config) is None:
         assert weights is None
         return
-    torch.testing.assert_close(weights.sum(-1), torch.ones(B, *looks(config), T, dtype=torch.float64))
     assert not weights.masked_select(~keep[:, None, None, None]).any()
+    if getattr(config, "window", "global") != "global":
+        sums = weights.sum(-1)
+        assert bool((sums <= 1 + 1e-9).all())
+        assert bool((sums > 0).any())
+        if config.window == "monotonic":  # 1, or 0 where the window is behind the end
+            inside = torch.arange(T) - config.window_width < keep.sum(1)[:, None]
+            torch.testing.assert_close(sums[:, 0, 0], inside.to(sums.dtype))
+        return
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, *looks(config), T, dtype=torch.float64))
     assert bool((weights.masked_select(keep[:, None, None, None]) > 0).all())
 
 
@@ -316,14 +368,20 @@ def test_dropout_works_in_training_alone(config):
 
 # The formulas once more, word by word and sentence by sentence, with PyTorch's cells on the concatenated input.
 
-MODULES = {"rnn": nn.RNNCell, "lstm": nn.LSTMCell, "gru": nn.GRUCell}
+MODULES = {
+    "rnn": nn.RNNCell,
+    "rnn-relu": lambda K, D: nn.RNNCell(K, D, nonlinearity="relu"),
+    "lstm": nn.LSTMCell,
+    "gru": nn.GRUCell,
+}
+FUNCTIONS = {"tanh": torch.tanh, "relu": lambda x: x * (x > 0), "leaky_relu": lambda x: x * (0.01 + 0.99 * (x > 0))}
 
 
 def their_cell(config: RecurrentConfig, weights: dict[str, Tensor], layer: int) -> nn.Module:
     """PyTorch's cell with the decoder's weights; its input is all parts side by side."""
     parts = [w for key, w in weights.items() if key.startswith(f"stack.cells.{layer}.W.") and key.endswith("weight")]
     W = torch.cat(parts, dim=1)
-    cell = MODULES[config.cell](W.shape[1], config.width).double()
+    cell = MODULES[config.full_cell](W.shape[1], config.width).double()
     own = {"weight_ih": W, "bias_ih": weights[f"stack.cells.{layer}.W.0.bias"]}
     own |= {f"{kind}_hh": weights[f"stack.cells.{layer}.U.{kind}"] for kind in ("weight", "bias")}
     cell.load_state_dict(own)
@@ -353,16 +411,23 @@ class Reference:
         self.h = h[0]
         last = [side[0] for side in last]
         self.top = last[config.layers - 1]
+        L = config.layers
+        if config.bridge == "directions":
+            last = [side for state in last for side in torch.split(state, config.width)]
+        elif config.decoder_layers:
+            groups = [last[i : i + L] for i in range(0, len(last), L)]
+            last = [(group + [group[-1]] * 9)[layer] for group in groups for layer in range(config.decoder_layers)]
+        L = config.decoder_layers or L
         if config.bridge == "learn":
             last = [
                 self.weights[f"bridge.W.{i}.weight"] @ side + self.weights[f"bridge.W.{i}.bias"]
                 for i, side in enumerate(last)
             ]
             # the states are bounded by a tanh; the LSTM's cell states, which come after them, are not
-            last = [torch.tanh(side) if i < config.layers else side for i, side in enumerate(last)]
-        self.s, self.m = last[: config.layers], last[config.layers :]
+            last = [torch.tanh(side) if i < L else side for i, side in enumerate(last)]
+        self.s, self.m, self.t = last[:L], last[L:], 0
         self.a = torch.zeros(config.width, dtype=torch.float64)
-        self.cells = [their_cell(config, self.weights, layer) for layer in range(config.layers)]
+        self.cells = [their_cell(config, self.weights, layer) for layer in range(L)]
 
     def go(self, *inputs: Tensor) -> None:
         """s_t = RNN(s_{t-1}, [inputs]), through all layers."""
@@ -375,16 +440,32 @@ class Reference:
             below = self.s[layer]
 
     def ask(self) -> tuple[Tensor, Tensor]:
-        """c_t and α_t, the state at the top asking."""
-        alpha = torch.exp(energy(self.config, self.weights, self.s[-1], self.h))
-        alpha = alpha / alpha.sum()
+        """c_t and α_t, the state at the top asking, or all states together; in a window around p_t."""
+        q = sum(self.s) if self.config.query == "sum" else self.s[-1]
+        alpha = torch.exp(energy(self.config, self.weights, q, self.h))
+        S, width, p = len(self.h), self.config.window_width, float(self.t)
+        if self.config.window == "predictive":
+            mapped = torch.tanh(self.weights["place.W.weight"] @ q)
+            p = S / (1 + math.exp(-float(self.weights["place.v"] @ mapped)))
+        if self.config.window != "global":
+            alpha = torch.stack([a if p - width <= j <= p + width else 0 * a for j, a in enumerate(alpha)])
+        alpha = alpha / alpha.sum() if alpha.any() else alpha
+        if self.config.window == "predictive":
+            sigma = width / 2
+            alpha = torch.stack([a * math.exp(-((j - p) ** 2) / (2 * sigma**2)) for j, a in enumerate(alpha)])
+        self.t += 1
         return sum(a * h_j for a, h_j in zip(alpha, self.h, strict=True)), alpha
 
     def write(self, y: Tensor, *known: Tensor) -> Tensor:
         """W_o[known] + b_o, or E·tanh(W[known; y])."""
         W = self.weights["output.W.weight"]
+        f = FUNCTIONS[self.config.output_activation]
         if self.config.tied:
-            return self.weights["embedding.weight"] @ torch.tanh(W @ torch.cat([*known, y]))
+            return self.weights["embedding.weight"] @ f(W @ torch.cat([*known, y]))
+        if getattr(self.config, "output", "") == "before":
+            known = (*known, y)
+        if self.config.output_inner:
+            known = (f(self.weights["output.W_1.weight"] @ torch.cat(known) + self.weights["output.W_1.bias"]),)
         return W @ torch.cat(known) + self.weights["output.W.bias"]
 
     def step(self, token: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -398,8 +479,13 @@ class Reference:
                 self.go(y, self.top)
                 return self.write(y, self.s[-1], self.top), None
             case RnnConfig(order="bahdanau"):
-                c, alpha = self.ask()
+                before, (c, alpha) = self.s[-1], self.ask()
                 self.go(y, c)
+                match self.config.output:
+                    case "state":
+                        return self.write(y, self.s[-1]), alpha
+                    case "before":
+                        return self.write(y, before, c), alpha
                 return self.write(y, self.s[-1], c), alpha
         self.go(*((y, self.a) if self.config.feed else (y,)))
         c, alpha = self.ask()

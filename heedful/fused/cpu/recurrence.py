@@ -230,6 +230,20 @@ class RnnLayer(Layer):
         torch.mul(ds, self.derivative[:, i], out=d)
 
 
+class ReluLayer(RnnLayer):
+    """s_t = max(x + u, 0)."""
+
+    def activate(self, views: Views) -> None:
+        """s_t = max(x + u, 0)."""
+        a, s = views
+        torch.clamp(a, min=0, out=s)
+
+    def derivatives(self, views: Views) -> None:
+        """1 where s > 0."""
+        _, _, s = views
+        self.derivative.copy_(s > 0)
+
+
 class LstmLayer(Layer):
     """m_t = f m_{t-1} + i g, s_t = o tanh(m_t); the gates in the order i, f, g, o."""
 
@@ -345,7 +359,7 @@ class GruLayer(Layer):
         ds_before.addcmul_(ds, z)
 
 
-LAYERS: dict[str, type[Layer]] = {"rnn": RnnLayer, "lstm": LstmLayer, "gru": GruLayer}
+LAYERS: dict[str, type[Layer]] = {"rnn": RnnLayer, "rnn-relu": ReluLayer, "lstm": LstmLayer, "gru": GruLayer}
 
 
 class AttentionSteps(ABC):
