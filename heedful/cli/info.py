@@ -49,6 +49,7 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         "weights": sum(p.numel() for p in parts.model.parameters()),
         "vocabulary": _vocabularies(parts),
         "notes": head["notes"],
+        "remarks": list(parts.remarks),
         "readout": translator.readout.plain(),
         "config": parts.config.plain(),
         "files": head["files"],
@@ -124,6 +125,7 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
         f"{record['path']}: {ours if record['heedful'] else titles[record['format']]}",
         f"{record['weights']:,} weights; {tokens}",
     ]
+    lines += record["remarks"]
     if notes.get("pairs"):
         lines.append(
             f"trained on {notes['pairs']:,} {'captions' if image else 'pairs'}; weights of step {notes['step']:,}"

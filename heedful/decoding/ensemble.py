@@ -95,6 +95,7 @@ class Ensemble(nn.Module):
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
         self.models = nn.ModuleList(models)
+        self.unread = getattr(models[0], "unread", 0)  # as `keep` of a memory, that of the first
 
     def encode(self, x: Tensor, keep: Tensor | None, need_weights: NeedWeights | None = None) -> _Memories:
         """Encode the source by every model.  x (B, S), keep (B, S) -> _Memories."""

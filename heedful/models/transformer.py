@@ -448,6 +448,7 @@ class Transformer(Packable):
                 f"{source} source and {target} target tokens; or set model.tied=target"
             )
         self.channels = config.channels
+        self.unread = 0 if config.source_end else 1  # tokens at the end of a source that are masked
         self.embedding = embedding(target, D)
         self.source: nn.Embedding | None = None
         self.regions: Regions | None = None
@@ -500,6 +501,8 @@ class Transformer(Packable):
         """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         h = self.embed_source(x)
         whole = keep is None  # an image has no padding
+        if keep is not None and self.unread:  # the last token of each source is its </s>
+            keep = keep & F.pad(keep[:, self.unread :], (0, self.unread))
         keep = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if keep is None else keep
         fast = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
         if fast and need_weights is None:
