@@ -20,7 +20,8 @@ class Memory:
     `keys` are the keys of each attention (and the values, where they are not h); `last` are a recurrent encoder's last
     states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if needed.
     Everything is batch first, so that rows can be selected. `padded` is False if there is certainly no padding;
-    `zeroed` is True if the keys are certainly 0 there, where otherwise they may be anything, also NaN.
+    `zeroed` is True if the keys are certainly 0 there, where otherwise they may be anything, also NaN. `unread` is the
+    number of tokens at the end of each source that `keep` masks as if they were padding: 1 where `</s>` is not read.
     """
 
     h: Tensor
@@ -30,6 +31,7 @@ class Memory:
     weights: Tensor | None = None
     padded: bool = True
     zeroed: bool = False
+    unread: int = 0
 
     def select(self, rows: Tensor) -> Memory:
         """Return the memory of some sentences, in the order of `rows`."""
@@ -41,6 +43,7 @@ class Memory:
             None if self.weights is None else self.weights[rows],
             self.padded,
             self.zeroed,
+            self.unread,
         )
 
     def pad_to(self, S: int) -> Memory:
@@ -55,7 +58,7 @@ class Memory:
 
         # The source is the last axis of keys but one.
         keys = tuple(fit(k, k.ndim - 2) for k in self.keys)
-        return Memory(fit(self.h, 1), fit(self.keep, 1), keys, self.last, zeroed=self.zeroed)
+        return Memory(fit(self.h, 1), fit(self.keep, 1), keys, self.last, zeroed=self.zeroed, unread=self.unread)
 
     def join(self, other: Memory) -> Memory:
         """Return the sentences of both, these first; both have the same number of positions."""
@@ -64,14 +67,16 @@ class Memory:
             return tuple(torch.cat(pair) for pair in zip(ours, theirs, strict=True))
 
         (h, keep), keys = both((self.h, self.keep), (other.h, other.keep)), both(self.keys, other.keys)
-        return Memory(h, keep, keys, both(self.last, other.last), zeroed=self.zeroed and other.zeroed)
+        zeroed = self.zeroed and other.zeroed
+        return Memory(h, keep, keys, both(self.last, other.last), zeroed=zeroed, unread=self.unread)
 
     def put(self, rows: Tensor, other: Memory) -> Memory:
         """Overwrite some `rows` by other sentences, with the same number of positions. It consumes both."""
         pairs = ((self.h, other.h), (self.keep, other.keep), *zip(self.keys, other.keys, strict=True))
         for ours, theirs in (*pairs, *zip(self.last, other.last, strict=True)):
             ours.index_copy_(0, rows, theirs)
-        return Memory(self.h, self.keep, self.keys, self.last, zeroed=self.zeroed and other.zeroed)
+        zeroed = self.zeroed and other.zeroed
+        return Memory(self.h, self.keep, self.keys, self.last, zeroed=zeroed, unread=self.unread)
 
 
 class State(Protocol):

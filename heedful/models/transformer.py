@@ -511,7 +511,7 @@ class Transformer(Packable):
             rows = PackedRows(keep.shape[0], keep.shape[1], keep.flatten().nonzero()[:, 0] if padded else None)
             layers = self.fast_layers()
             h = self.LN_h(fast_encode(h, layers, mask.bias, mask.some, rows))
-            return Memory(h, keep, cross_keys(h, layers, rows), padded=padded, zeroed=True)
+            return Memory(h, keep, cross_keys(h, layers, rows), padded=padded, zeroed=True, unread=self.unread)
         h = h if whole else h.masked_fill(~keep[..., None], 0)  # the vector of padding may be anything, also NaN
         mask, all_weights = Mask() if whole else Mask.of(keep, h), []
         stream = Stream.of(h, self.training)
@@ -522,7 +522,8 @@ class Transformer(Packable):
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
         # One sentence usually has no padding; testing for it synchronises with the device.
         padded = not whole and (len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all()))
-        return Memory(h, keep, keys, (), torch.stack(all_weights, dim=1) if need_weights else None, padded)
+        inside = torch.stack(all_weights, dim=1) if need_weights else None
+        return Memory(h, keep, keys, (), inside, padded, unread=self.unread)
 
     def start(self, memory: Memory, capacity: int) -> Cache:
         """Return an empty cache with room for `capacity` tokens."""
