@@ -294,6 +294,9 @@ class TransformerConfig:
     dropout: float = _real(0.1, 0.0, 0.95, "on embeddings and on the output of each sub-layer")
     attention_dropout: float = _real(0.0, 0.0, 0.95, "on the attention weights")
     inner_dropout: float = _real(0.0, 0.0, 0.95, "inside the feed-forward layers")
+    source_end: bool = _switch(
+        True, "the encoder reads the source's </s>; false: it is masked, as in OpenNMT-py's models"
+    )
 
     @property
     def channels(self) -> int:

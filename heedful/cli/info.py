@@ -138,6 +138,7 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
         f"{record['path']}: {ours if record['heedful'] else titles[record['format']]}",
         f"{record['weights']:,} weights; {tokens}",
     ]
+    lines += record["remarks"]
     if notes.get("pairs"):
         lines.append(
             f"trained on {notes['pairs']:,} {'captions' if image else 'pairs'}; weights of step {notes['step']:,}"

@@ -16,7 +16,7 @@ from heedful.models import Memory, NeedWeights, Reread, Seq2Seq, SlotState, Stat
 
 @dataclass(frozen=True)
 class _Memories(Memory):
-    """The memory of each model; `h` and `keep` are those of the first."""
+    """The memory of each model; `h`, `keep` and `unread` are those of the first."""
 
     each: tuple[Memory, ...] = ()
 
@@ -38,7 +38,7 @@ class _Memories(Memory):
 
     @staticmethod
     def _of(each: Sequence[Memory]) -> _Memories:
-        return _Memories(each[0].h, each[0].keep, each=tuple(each))
+        return _Memories(each[0].h, each[0].keep, unread=each[0].unread, each=tuple(each))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ class Ensemble(nn.Module):
     def encode(self, x: Tensor, keep: Tensor | None, need_weights: NeedWeights | None = None) -> _Memories:
         """Encode the source by every model.  x (B, S), keep (B, S) -> _Memories."""
         each = tuple(model.encode(x, keep, need_weights) for model in self._models)
-        return _Memories(each[0].h, each[0].keep, weights=_mean([memory.weights for memory in each]), each=each)
+        weights = _mean([memory.weights for memory in each])
+        return _Memories(each[0].h, each[0].keep, weights=weights, unread=each[0].unread, each=each)
 
     def start(self, memory: _Memories, capacity: int) -> _States:
         """Return every model's state before the first token."""

@@ -1,6 +1,8 @@
-"""Other formats: Marian and Opus-MT, CTranslate2, models of `transformers`, image encoders of `timm`."""
+"""Other formats: Marian and Opus-MT, CTranslate2, Argos, models of `transformers`, image encoders of `timm`."""
 
+from heedful.interop.argos import read_argos
 from heedful.interop.ctranslate2 import write_ctranslate2
+from heedful.interop.ctranslate2_import import read_ctranslate2
 from heedful.interop.hub import FORMATS, HUB, ForeignFormat, fetch, format_of, open_parts
 from heedful.interop.image_weights import image_settings, load_image_encoder
 from heedful.interop.indic_xlit import read_indic_xlit
@@ -21,6 +23,8 @@ __all__ = [
     "load_image_encoder",
     "open_parts",
     "open_transformers",
+    "read_argos",
+    "read_ctranslate2",
     "read_indic_xlit",
     "read_marian",
     "read_marian_binary",

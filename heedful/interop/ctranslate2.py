@@ -1,16 +1,15 @@
-"""Writing a Transformer as a CTranslate2 folder, which the package ctranslate2 opens, and reading its `model.bin`.
+"""Writing a Transformer as a CTranslate2 folder, which the package ctranslate2 opens; names of files and weights.
 
 CTranslate2 decodes Transformers fast on CPUs and GPUs, in float32 or with weights of 8 bits. Token ids stay heedful's:
 `<pad>` 0, `<unk>` 1, `<s>` 2, `</s>` 3. `<s>` starts a translation; `<s>` and `<pad>` are never written, as their
 outputs have a bias of -10⁹. In heedful's own decoding `<pad>` takes part in the softmax; here it does not, so that
-log-probabilities are larger by -log(1 - P(<pad>)). A folder also has the tokenizers and a page on how to use it.
+log-probabilities are larger by -log(1 - P(<pad>)). A folder also has the tokenizers and a page on how to use it, and
+`config.json` has heedful's settings of the text, so that `heedful.interop.ctranslate2_import` opens the same model.
 """
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from heedful.config import Config, TransformerConfig
-from heedful.errors import ConfigError, ModelError, install_command
+from heedful.errors import ConfigError, install_command
 from heedful.files import whole_folder
 from heedful.interop.folder import JOINT, SOURCE, TARGET, ModelParts, check_finite, write_readout
 from heedful.models.transformer import Transformer, positions
@@ -33,8 +32,9 @@ SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
 PRECISIONS = ("float32", "int8")
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
 EPSILON = 1e-5  # of nn.LayerNorm
+NORMS = {"weight": "gamma", "bias": "beta"}
 FEWEST = 512  # positions
-RANK = 8  # dimensions of a variable at most
+OWN = "heedful"  # the key in `config.json` of what only heedful reads: how texts become tokens, and the source's end
 NEVER = -1e9  # the bias of tokens that are never written
 
 Array = npt.NDArray[Any]
@@ -119,56 +119,61 @@ def _spec(parts: ModelParts) -> Any:  # noqa: ANN401  (the package has no types)
     weights = {
         name: tensor.detach().float().cpu().contiguous().clone() for name, tensor in parts.model.state_dict().items()
     }
-    source = "embedding.weight" if config.tied == "all" else "source.weight"
     table = positions(max_positions(parts.config), config.width, kind=config.positions).numpy()
-    sides = (
-        (spec.encoder, spec.encoder.embeddings[0], source),
-        (spec.decoder, spec.decoder.embeddings, "embedding.weight"),
-    )
-    for side, embeddings, name in sides:
-        embeddings.weight = _array(weights, name)
+    for side in (spec.encoder, spec.decoder):
         side.scale_embeddings = config.scale
         side.position_encodings.encodings = table
-    for number, layer in enumerate(spec.encoder.layer):
-        _fill_layer(layer, weights, f"encoder.{number}")
-    for number, layer in enumerate(spec.decoder.layer):
-        _fill_layer(layer, weights, f"decoder.{number}")
-    if config.norm == "pre":
-        _fill_norm(spec.encoder.layer_norm, weights, "LN_h")
-        _fill_norm(spec.decoder.layer_norm, weights, "LN_s")
+    for ours, theirs in names(config):
+        weight, first = _array(weights, ours), 0
+        for name in theirs:
+            last = None if name == theirs[-1] else first + config.width
+            _set(spec, name, weight[first:last])
+            first = last or 0
     bias = _array(weights, "b_o").copy() if config.bias else np.zeros(len(parts.target), np.float32)
     bias[[PAD, START]] = NEVER
-    spec.decoder.projection.weight = _array(weights, "W_o" if config.tied == "none" else "embedding.weight")
     spec.decoder.projection.bias = bias
     spec.register_source_vocabulary(_tokens(parts.source_codec))
     spec.register_target_vocabulary(_tokens(parts.target))
     spec.config.layer_norm_epsilon = EPSILON
+    spec.config.add_attribute(OWN, {"text": parts.config.plain()["text"], "source_end": config.source_end})
     return spec
 
 
-def _fill_layer(layer: Any, weights: Mapping[str, Tensor], name: str) -> None:  # noqa: ANN401
-    """Set the weights of a layer of the encoder or the decoder."""
-    _fill_linear(layer.self_attention.linear[0], weights, f"{name}.inside.W")
-    _fill_linear(layer.self_attention.linear[1], weights, f"{name}.inside.W_o")
-    _fill_norm(layer.self_attention.layer_norm, weights, f"{name}.around_inside.LN")
-    if f"{name}.across.W.weight" in weights:
-        query, keys, output = layer.attention.linear
-        D = weights[f"{name}.across.W.weight"].shape[1]
-        _fill_linear(query, weights, f"{name}.across.W", slice(None, D))
-        _fill_linear(keys, weights, f"{name}.across.W", slice(D, None))
-        _fill_linear(output, weights, f"{name}.across.W_o")
-        _fill_norm(layer.attention.layer_norm, weights, f"{name}.around_across.LN")
-    _fill_linear(layer.ffn.linear_0, weights, f"{name}.forward_layer.W_1")
-    _fill_linear(layer.ffn.linear_1, weights, f"{name}.forward_layer.W_2")
-    _fill_norm(layer.ffn.layer_norm, weights, f"{name}.around_forward.LN")
+def names(config: TransformerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield heedful's name of each weight but the output's bias, and CTranslate2's names of its parts, row by row.
+
+    Only the last part has more rows than the width. A weight that is used in several places has a name for each.
+    """
+    source, target, output = "encoder/embeddings_0/weight", "decoder/embeddings/weight", "decoder/projection/weight"
+    yield "embedding.weight" if config.tied == "all" else "source.weight", (source,)
+    yield "embedding.weight", (target,)
+    yield "W_o" if config.tied == "none" else "embedding.weight", (output,)
+    for side, depth in (("encoder", config.layers), ("decoder", config.depth)):
+        for number in range(depth):
+            ours, theirs = f"{side}.{number}", f"{side}/layer_{number}"
+            places = [("inside", "self_attention", ("linear_0",), "linear_1")]
+            if side == "decoder":
+                places.append(("across", "attention", ("linear_0", "linear_1"), "linear_2"))
+            for kind in ("weight", "bias"):
+                for place, name, keys, output in places:
+                    yield f"{ours}.{place}.W.{kind}", tuple(f"{theirs}/{name}/{key}/{kind}" for key in keys)
+                    yield f"{ours}.{place}.W_o.{kind}", (f"{theirs}/{name}/{output}/{kind}",)
+                    yield f"{ours}.around_{place}.LN.{kind}", (f"{theirs}/{name}/layer_norm/{NORMS[kind]}",)
+                yield f"{ours}.forward_layer.W_1.{kind}", (f"{theirs}/ffn/linear_0/{kind}",)
+                yield f"{ours}.forward_layer.W_2.{kind}", (f"{theirs}/ffn/linear_1/{kind}",)
+                yield f"{ours}.around_forward.LN.{kind}", (f"{theirs}/ffn/layer_norm/{NORMS[kind]}",)
+        if config.norm == "pre":
+            last = {"encoder": "LN_h", "decoder": "LN_s"}[side]
+            yield from ((f"{last}.{kind}", (f"{side}/layer_norm/{NORMS[kind]}",)) for kind in NORMS)
 
 
-def _fill_linear(spec: Any, weights: Mapping[str, Tensor], name: str, rows: slice = slice(None)) -> None:  # noqa: ANN401
-    spec.weight, spec.bias = _array(weights, f"{name}.weight")[rows], _array(weights, f"{name}.bias")[rows]
-
-
-def _fill_norm(spec: Any, weights: Mapping[str, Tensor], name: str) -> None:  # noqa: ANN401
-    spec.gamma, spec.beta = _array(weights, f"{name}.weight"), _array(weights, f"{name}.bias")
+def _set(spec: Any, name: str, value: Array) -> None:  # noqa: ANN401
+    """Set a variable of a specification by its name, as in `encoder/layer_0/ffn/linear_0/weight`."""
+    *scopes, variable = name.split("/")
+    for scope in scopes:
+        kind, _, number = scope.rpartition("_")
+        spec = getattr(spec, scope) if hasattr(spec, scope) else getattr(spec, kind)[int(number)]
+    setattr(spec, variable, value)
 
 
 def _array(weights: Mapping[str, Tensor], name: str) -> Array:
@@ -193,13 +198,14 @@ def _write_tokenizers(folder: Path, parts: ModelParts) -> None:
 
 def _readme(parts: ModelParts, int8: bool) -> str:
     """Return the page of a folder: how the package ctranslate2 translates with it."""
-    joint = parts.config.text.joint
+    joint, ended = parts.config.text.joint, check_convertible(parts).source_end
+    end = ' + ["</s>"]' * ended
     if isinstance(parts.source, SentencePieces):
         package, cut = (
             "sentencepiece",
             (
                 f'source = sentencepiece.SentencePieceProcessor("{SOURCE_SPM}")\n'
-                'tokens = source.encode("A sentence.", out_type=str) + ["</s>"]\n'
+                f'tokens = source.encode("A sentence.", out_type=str){end}\n'
             ),
         )
         join = f'sentencepiece.SentencePieceProcessor("{TARGET_SPM}").decode(result.hypotheses[0])'
@@ -208,7 +214,7 @@ def _readme(parts: ModelParts, int8: bool) -> str:
             "tokenizers",
             (
                 f'source = tokenizers.Tokenizer.from_file("{JOINT if joint else SOURCE}")\n'
-                'tokens = source.encode("A sentence.").tokens + ["</s>"]\n'
+                f'tokens = source.encode("A sentence.").tokens{end}\n'
             ),
         )
         join = '"".join(result.hypotheses[0]).replace("▁", " ").strip()'
@@ -217,8 +223,8 @@ def _readme(parts: ModelParts, int8: bool) -> str:
         "# A translation model for CTranslate2\n\n"
         f"A Transformer of {parts.config.model.layers} layers, with weights of {size}, "
         "written by `heedful convert --to ctranslate2`.\n"
-        f"A source sentence ends with the token `</s>`; at most {min(parts.config.text.max_length, READ):,} tokens are "
-        "read.\n\n"
+        f"A source sentence ends with{'' if ended else 'out'} the token `</s>`; at most "
+        f"{min(parts.config.text.max_length, READ):,} tokens are read.\n\n"
         "```python\n"
         f"import ctranslate2, {package}\n\n"
         'translator = ctranslate2.Translator(".")\n'
@@ -227,78 +233,3 @@ def _readme(parts: ModelParts, int8: bool) -> str:
         f"print({join})\n"
         "```\n"
     )
-
-
-# The types of weights, by their numbers in `model.bin`; numpy has no bfloat16.
-TYPES: tuple[str, ...] = ("float32", "int8", "int16", "int32", "float16")
-VERSION = 6  # of the format
-
-
-def read_weights(path: Path) -> dict[str, Array]:
-    """Return the variables in a `model.bin`, by name, as stored; raise ModelError if it is damaged.
-
-    A name may be an alias of another variable. `dequantized` returns weights of 8 bits as numbers.
-    """
-    content = memoryview(path.read_bytes())
-    reader = _Reader(content, path)
-    version = reader.number("I")
-    if version != VERSION:
-        raise ModelError(f"{path}: written in version {version} of the format; {VERSION} is read")
-    reader.string()  # the name of the specification
-    reader.number("I")  # its revision
-    variables: dict[str, Array] = {}
-    for _ in range(reader.number("I")):
-        name, rank = reader.string(), reader.number("B")
-        shape = tuple(reader.number("I") for _ in range(rank))
-        kind = reader.number("B")
-        if kind >= len(TYPES):
-            raise ModelError(f"{path}: '{name:.100}' has the type {kind}; {', '.join(TYPES)} are read")
-        block = reader.take(reader.number("I"))
-        expected = math.prod(shape) * np.dtype(TYPES[kind]).itemsize
-        if rank > RANK or len(block) != expected:
-            raise ModelError(
-                f"{path}: '{name:.100}' has {len(block):,} bytes, expected {expected:,} for {shape[:RANK]}"
-            )
-        values = np.frombuffer(block, TYPES[kind])
-        variables[name] = values.reshape(shape)
-    for _ in range(reader.number("I")):
-        alias, name = reader.string(), reader.string()
-        if name not in variables:
-            raise ModelError(f"{path}: '{alias:.100}' stands for '{name:.100}', which is not there")
-        variables[alias] = variables[name]
-        if f"{name}_scale" in variables:  # CTranslate2 takes it along, too
-            variables[f"{alias}_scale"] = variables[f"{name}_scale"]
-    return variables
-
-
-class _Reader:
-    """Reads numbers, strings and blocks of a file, one after the other."""
-
-    def __init__(self, content: memoryview, path: Path) -> None:
-        self.content, self.path, self.at = content, path, 0
-
-    def take(self, size: int) -> memoryview:
-        if self.at + size > len(self.content):
-            raise ModelError(f"{self.path}: it ends too early; the file is damaged")
-        self.at += size
-        return self.content[self.at - size : self.at]
-
-    def number(self, kind: str) -> int:
-        (value,) = struct.unpack(f"<{kind}", self.take(struct.calcsize(kind)))
-        return int(value)
-
-    def string(self) -> str:
-        try:
-            return bytes(self.take(self.number("H"))).rstrip(b"\0").decode()
-        except UnicodeDecodeError:
-            raise ModelError(f"{self.path}: a name in it is not UTF-8; the file is damaged") from None
-
-
-def dequantized(variables: Mapping[str, Array], name: str) -> Array:
-    """Return a weight as float32: its integers divided by the scale of their row, if it has one."""
-    weight = variables[name].astype(np.float32)
-    scale = variables.get(f"{name}_scale")
-    if scale is None:
-        return weight
-    scale = scale.astype(np.float32)
-    return weight / (scale[:, None] if scale.ndim else scale)

@@ -56,7 +56,7 @@ from heedful.models.shortlist import Shortlist
 from heedful.models.transformer import Transformer
 from heedful.text import Codec
 from heedful.text.segments import READ
-from heedful.trace.readout import READOUT, Readout, read_readout
+from heedful.trace.readout import READOUT, Readout, read_readout, readout_file
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -84,7 +84,7 @@ class ModelParts:
 
     Without a read-out, the usual one for such a model is used; `fault` is the error of a damaged read-out file. The
     source is a vocabulary, or in a model that captions images, how these are encoded. `format` is that of the files,
-    "heedful" or the name of one of `heedful.interop.FORMATS`; `remarks` say what was changed when they were read.
+    "heedful" or the name of one of `heedful.interop.FORMATS`; `remarks` say how they were read, and what was changed.
     """
 
     config: Config
@@ -215,11 +215,6 @@ def about(path: Path) -> dict[str, Any]:
             f"{path / CONFIG}: this is a model of the type '{kind:.60}'; of other formats only marian translates here "
             "(heedful see shows the attention of any model of transformers)"
         )
-    if isinstance(head, dict) and "decoder_start_token" in head and (path / "model.bin").exists():
-        raise ModelError(
-            f"{path}: this is a CTranslate2 folder, which the package ctranslate2 opens; for links, translate "
-            "with the model that it was converted from and engine='ctranslate2'"
-        )
     if not isinstance(head, dict) or type(head.get("format")) is not int or head["format"] < 1:
         raise ModelError(f"{path / CONFIG}: this is not the config of a heedful model (it has no format number)")
     if head["format"] > FORMAT:
@@ -341,8 +336,8 @@ class ModelFolder:
 
 
 def write_readout(path: Path, readout: Readout) -> None:
-    """Write the read-out of a model into its folder."""
-    write_whole(path / READOUT, _json(readout.plain()))
+    """Write the read-out of a model into its folder, or beside a model that is a file."""
+    write_whole(readout_file(path), _json(readout.plain()))
 
 
 def _json(record: Mapping[str, Any]) -> bytes:

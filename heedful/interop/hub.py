@@ -11,6 +11,8 @@ import torch
 
 from heedful.errors import ModelError, install_command
 from heedful.interop import indic_xlit, marian, marian_binary
+from heedful.interop.argos import is_argos, read_argos
+from heedful.interop.ctranslate2_import import is_ctranslate2, read_ctranslate2
 from heedful.interop.folder import ModelParts, read_model
 
 HUB = "hf:"
@@ -31,6 +33,8 @@ class ForeignFormat(NamedTuple):
 # The formats that are opened besides heedful's own; the first that recognises a path reads it.
 FORMATS = (
     ForeignFormat("marian", "a Marian model", marian.is_marian, marian.read_marian),
+    ForeignFormat("argos", "an Argos package", is_argos, read_argos),
+    ForeignFormat("ctranslate2", "a CTranslate2 model", is_ctranslate2, read_ctranslate2),
     ForeignFormat(
         "marian-binary",
         "a model in Marian's own files",

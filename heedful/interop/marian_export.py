@@ -65,10 +65,11 @@ def _marian(config: Config) -> TransformerConfig:
         ("model.positions", model.positions, ("sinusoid",)),
         ("model.norm", model.norm, ("post",)),
         ("model.tied", model.tied, ("all", "target")),
+        ("model.source_end", model.source_end, (True,)),
         ("text.kind", config.text.kind, ("sentencepiece",)),
     ):
         if value not in allowed:
-            obstacles.append(f"{name} is {value}; a Marian model has {name}={' or '.join(allowed)}")
+            obstacles.append(f"{name} is {value}; a Marian model has {name}={' or '.join(map(str, allowed))}")
     if obstacles:
         raise ConfigError(". And ".join(obstacles))
     return model

@@ -22,7 +22,8 @@ class Memory:
     states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if needed.
     Everything is batch first, so that rows can be selected. `padded` is False if there is certainly no padding;
     `zeroed` is True if the keys are certainly 0 there, where otherwise they may be anything, also NaN. `allowed` are the
-    tokens that may be decoded, in a model with a shortlist.
+    tokens that may be decoded, in a model with a shortlist. `unread` is the number of tokens at the end of each source
+    that `keep` masks as if they were padding: 1 where `</s>` is not read.
     """
 
     h: Tensor
@@ -33,6 +34,7 @@ class Memory:
     padded: bool = True
     zeroed: bool = False
     allowed: Allowed | None = None
+    unread: int = 0
 
     def select(self, rows: Tensor) -> Memory:
         """Return the memory of some sentences, in the order of `rows`."""
@@ -45,6 +47,7 @@ class Memory:
             self.padded,
             self.zeroed,
             None if self.allowed is None else self.allowed.select(rows),
+            self.unread,
         )
 
     def pad_to(self, S: int) -> Memory:
@@ -59,7 +62,8 @@ class Memory:
 
         # The source is the last axis of keys but one.
         keys = tuple(fit(k, k.ndim - 2) for k in self.keys)
-        return Memory(fit(self.h, 1), fit(self.keep, 1), keys, self.last, zeroed=self.zeroed, allowed=self.allowed)
+        (h, keep), zeroed = (fit(self.h, 1), fit(self.keep, 1)), self.zeroed
+        return Memory(h, keep, keys, self.last, zeroed=zeroed, allowed=self.allowed, unread=self.unread)
 
     def join(self, other: Memory) -> Memory:
         """Return the sentences of both, these first; both have the same number of positions."""
@@ -70,7 +74,7 @@ class Memory:
         (h, keep), keys = both((self.h, self.keep), (other.h, other.keep)), both(self.keys, other.keys)
         allowed = self.allowed.join(other.allowed) if self.allowed and other.allowed else None
         zeroed = self.zeroed and other.zeroed
-        return Memory(h, keep, keys, both(self.last, other.last), zeroed=zeroed, allowed=allowed)
+        return Memory(h, keep, keys, both(self.last, other.last), zeroed=zeroed, allowed=allowed, unread=self.unread)
 
     def put(self, rows: Tensor, other: Memory) -> Memory:
         """Overwrite some `rows` by other sentences, with the same number of positions. It consumes both."""
@@ -79,7 +83,7 @@ class Memory:
             ours.index_copy_(0, rows, theirs)
         allowed = self.allowed.put(rows, other.allowed) if self.allowed and other.allowed else None
         zeroed = self.zeroed and other.zeroed
-        return Memory(self.h, self.keep, self.keys, self.last, zeroed=zeroed, allowed=allowed)
+        return Memory(self.h, self.keep, self.keys, self.last, zeroed=zeroed, allowed=allowed, unread=self.unread)
 
 
 class State(Protocol):

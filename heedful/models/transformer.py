@@ -575,6 +575,7 @@ class Transformer(Packable):
                 f"{source} source and {target} target tokens; or set model.tied=target"
             )
         self.channels, self.cell, self.positions = config.channels, config.cell, config.positions
+        self.unread = 0 if config.source_end else 1  # tokens at the end of a source that are masked
         self.embedding = embedding(target, D)
         self.source: nn.Embedding | None = None
         self.regions: Regions | None = None
@@ -629,6 +630,8 @@ class Transformer(Packable):
         """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         h = self.embed_source(x)
         whole = keep is None  # an image has no padding
+        if keep is not None and self.unread:  # the last token of each source is its </s>
+            keep = keep & F.pad(keep[:, self.unread :], (0, self.unread))
         keep = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if keep is None else keep
         fast = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
         if fast and need_weights is None:
@@ -638,7 +641,7 @@ class Transformer(Packable):
             layers = self.fast_layers()
             h = self.LN_h(fast_encode(h, layers, mask.bias, mask.some, rows))
             keys, allowed = cross_keys(h, layers, rows), self._allowed(x, keep)
-            return Memory(h, keep, keys, padded=padded, zeroed=True, allowed=allowed)
+            return Memory(h, keep, keys, padded=padded, zeroed=True, allowed=allowed, unread=self.unread)
         h = h if whole else h.masked_fill(~keep[..., None], 0)  # the vector of padding may be anything, also NaN
         mask, all_weights = Mask() if whole else Mask.of(keep, h), []
         stream = Stream.of(h, self.training)
@@ -650,7 +653,7 @@ class Transformer(Packable):
         # One sentence usually has no padding; testing for it synchronises with the device.
         padded = not whole and (len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all()))
         inside = torch.stack(all_weights, dim=1) if need_weights else None
-        return Memory(h, keep, keys, (), inside, padded, allowed=self._allowed(x, keep))
+        return Memory(h, keep, keys, (), inside, padded, allowed=self._allowed(x, keep), unread=self.unread)
 
     def _allowed(self, x: Tensor, keep: Tensor) -> Allowed | None:
         """Return the tokens that may be decoded, if there is a shortlist; training needs all.  x (B, S), keep (B, S)."""

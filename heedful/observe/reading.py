@@ -65,7 +65,7 @@ def read_attention(
     sizes = model.norms(memory) if need_weights and norms else None
     lengths = None if sizes is None else sizes.float().cpu().numpy()
     readings = []
-    for b, (target, S) in enumerate(zip(targets, memory.keep.sum(1).tolist(), strict=True)):
+    for b, (target, S) in enumerate(zip(targets, _source_sizes(memory), strict=True)):
         n = len(target)
         # Copied: a view would keep the whole batch in memory, with its padding.
         readings.append(
@@ -103,11 +103,17 @@ def read_by_readout(
     mixed = _mix(weights.float(), model.norms(memory) if readout.norms else None, readout)
     matrices = mixed.cpu().numpy()
     readings = []
-    for b, (target, S) in enumerate(zip(targets, memory.keep.sum(1).tolist(), strict=True)):
+    for b, (target, S) in enumerate(zip(targets, _source_sizes(memory), strict=True)):
         # Copied: a view would keep the whole batch in memory, with its padding.
         matrix = matrices[b, later : len(target) + later, :S].copy()
         readings.append(AttentionReading(None, values[b], read=_checked(matrix, values[b])))
     return readings
+
+
+def _source_sizes(memory: Memory) -> list[int]:
+    """Return the tokens of each source, with a `</s>` that the model does not read."""
+    sizes: list[int] = (memory.keep.sum(1) + memory.unread).tolist()
+    return sizes
 
 
 def _reread(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
+import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
@@ -24,6 +26,7 @@ MARK = '{"sentencepiece": '  # how the dump of such a codec begins
 GROWTH = 100  # bytes by which a normalizer may replace a character; NFKC makes 33 of one
 PIECE = 1_000  # bytes of a piece: the time to cut a text grows with it; the trainer makes at most 16 characters
 FIELDS = 5_000_000  # of a model, which are read one by one
+ZIPF = 2.7  # added to the rank of a token
 THREADS = 4  # of the trainer: the sums, and so the pieces, depend on it
 
 
@@ -97,6 +100,12 @@ class SentencePieces(Codec):
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def share(self) -> float:
+        """The share of the tokens, apart from the special ones, that the model can cut a text into."""
+        pieces = {self._processor.IdToPiece(i) for i in range(self._processor.GetPieceSize())}
+        return sum(token in pieces for token in self._ids) / max(1, len(self._ids))
 
     def token(self, index: int) -> str:
         """Return the token with an id."""
@@ -220,6 +229,32 @@ def _fields(content: memoryview) -> Iterator[tuple[int, memoryview]]:
             raise ModelError(f"field {key >> 3} has the wire type {key & 7}, which SentencePiece never writes")
         if at > len(content):
             raise ModelError(f"it is damaged: it ends in the middle of field {key >> 3}")
+
+
+def ranked_model(tokens: Sequence[str], like: bytes) -> bytes:
+    """Return a unigram model of these tokens, the most frequent first, that normalises text as the model `like` does.
+
+    It stands in for a model that is lost: by Zipf's law the probability of the token of rank r is about 1 / (r + 2.7).
+    """
+
+    def field(number: int, content: bytes) -> bytes:
+        size, left = b"", len(content)
+        while left > 127:
+            size, left = size + bytes([left & 127 | 128]), left >> 7
+        return bytes([number << 3 | 2]) + size + bytes([left]) + content
+
+    def piece(text: str, score: float, kind: int) -> bytes:
+        content = field(1, text.encode()) + b"\x15" + struct.pack("<f", score) + bytes([0x18, kind])
+        return field(1, content)
+
+    known = [token for token in dict.fromkeys(tokens) if token and token not in SPECIALS]
+    scale = math.log(math.log(len(known) + ZIPF) + 1)
+    parts = [piece("<unk>", 0.0, 2), piece("<s>", 0.0, 3), piece("</s>", 0.0, 3)]
+    parts += [piece(token, -math.log(rank + ZIPF) - scale, 1) for rank, token in enumerate(known)]
+    parts.append(field(2, b"\x18\x01"))  # the trainer's settings: unigram
+    return b"".join(
+        [*parts, *(field(number, bytes(part)) for number, part in _fields(memoryview(like)) if number == 3)]
+    )
 
 
 def _load(model: bytes) -> Any:  # noqa: ANN401  (the package has no types)

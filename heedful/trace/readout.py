@@ -204,12 +204,17 @@ class Readout:
             raise DataError(f"{where}: {error}") from None
 
 
+def readout_file(path: Path) -> Path:
+    """Return the file of a model's read-out: in its folder, or beside a model that is a file, as NAME.readout.json."""
+    return path.with_name(f"{path.name}.{READOUT}") if path.is_file() else path / READOUT
+
+
 def read_readout(path: Path, config: Config) -> tuple[Readout | None, str]:
     """Return the read-out of a model folder, if there is one, and what is wrong with its file, or "".
 
     It may be written by hand, and is checked against the layers and heads of the model.
     """
-    file, of = path / READOUT, config.model
+    file, of = readout_file(path), config.model
     try:
         readout = Readout.build(read_json(file, DataError, SETTINGS), str(file))
         readout.check(*((of.depth, of.heads) if isinstance(of, TransformerConfig) else (1, 1)))

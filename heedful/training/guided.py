@@ -89,7 +89,7 @@ def guided_attention(config: Config, weight: float) -> GuidedAttention:
             raise ConfigError(f"training.guided_{name} is {wanted}, but the model has {most} {what}")
     layer = (training.guided_layer or max(1, layers - 1)) - 1
     late = training.guided_step == "next" or (training.guided_step == "auto" and isinstance(model, TransformerConfig))
-    ends = training.guided_unlinked == "end"
+    ends = training.guided_unlinked == "end" and getattr(model, "source_end", True)  # nothing attends to one masked
     return GuidedAttention(weight, NeedWeights(layer=layer), training.guided_heads or heads, late, ends)
 
 

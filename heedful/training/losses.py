@@ -93,7 +93,8 @@ class DoublyStochastic(NamedTuple):
         passes = weights.shape[0] // len(written)
         total = (weights * written.repeat(passes, 1)[..., None]).sum(1)
         positions = torch.arange(total.shape[1], device=total.device)
-        real = (positions < outputs.keep.sum(1, keepdim=True) - 1).repeat(passes, 1)
+        ends = 1 - getattr(outputs.model, "unread", 0)  # </s> is no word; it may be masked already
+        real = (positions < outputs.keep.sum(1, keepdim=True) - ends).repeat(passes, 1)
         sentences = written.any(1)
         return ((1 - total).square() * real * sentences.repeat(passes)[:, None]).sum() / passes, sentences.sum()
 

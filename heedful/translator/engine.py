@@ -55,7 +55,7 @@ class CTranslate2Engine:
 
     def __init__(self, parts: ModelParts, device: torch.device, int8: bool = False, threads: int = 0) -> None:
         package = ctranslate2()
-        check_convertible(parts)
+        self.ended = check_convertible(parts).source_end  # whether the source's </s> is read
         if device.type not in ("cpu", "cuda"):
             raise ConfigError(f"the device is {device.type}; CTranslate2 computes on cpu and cuda")
         self.precision = "int8" if int8 else "float32"
@@ -145,7 +145,7 @@ class CTranslate2Engine:
         """Begin to decode a batch; the result of each sentence comes later."""
         prefixes = [[self.target_tokens[i] for i in prefix] for prefix in batch.prefixes]
         results: list[Any] = translator.translate_batch(
-            [[self.source_tokens[i] for i in source] for source in batch.sources],
+            [[self.source_tokens[i] for i in source[: len(source) - (not self.ended)]] for source in batch.sources],
             prefixes if any(prefixes) else None,
             asynchronous=True,
             beam_size=how.beam,
