@@ -145,6 +145,12 @@ class WeightTable:
         size = int(linked.sum()) + int(gold.sure_links.sum())
         return 1 - (right + allowed) / size if size else 0.0
 
+    def share(self, mixed: Weights, readout: Readout, gold: GoldCells) -> float:
+        """Return the part of the weights that is on sure links, as the read-out counts them, without `</s>`."""
+        counted = self.cells.counted(mixed, readout)
+        counted[self.cells.row_ends] = 0
+        return float(counted[gold.sure].sum() / max(float(counted.sum()), 1e-9))
+
     def points_right(self, mixed: Weights, gold: Sequence[Sequence[GoldWord]]) -> Flags:
         """Return whether each gold word's largest weight, without `</s>`, is on a right region.  (gold words,)."""
         flags = [
@@ -213,7 +219,8 @@ def rank_readouts(table: WeightTable, gold: GoldCells) -> list[MeasuredReadout]:
 def rank_heads(table: WeightTable, gold: GoldCells, rule: Readout) -> list[MeasuredReadout]:
     """Try all layers, heads and steps with the link rule of `rule`, raw weights, by the errors on all pairs.
 
-    The rates of both halves are those of all. Read-outs weighted by norms are not tried.
+    The rates of both halves are those of all. Of the best with the same rate, the one with the most weight on links is
+    first.
     """
 
     def measure(readout: Readout) -> MeasuredReadout:
@@ -221,7 +228,10 @@ def rank_heads(table: WeightTable, gold: GoldCells, rule: Readout) -> list[Measu
         rate = table.rate(table.mixed(tried), tried, gold)
         return MeasuredReadout(tried, rate, rate)
 
-    return _search(table, measure, norms=False)
+    ranked = _search(table, measure, norms=False)
+    tied = [one for one in ranked if one.rate <= ranked[0].rate + TIE]
+    sharpest = max(tied, key=lambda one: table.share(table.mixed(one.readout), one.readout, gold))
+    return [sharpest, *(one for one in ranked if one is not sharpest)]
 
 
 def rank_pointing(table: WeightTable, gold: Sequence[Sequence[GoldWord]]) -> list[MeasuredReadout]:

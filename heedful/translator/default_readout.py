@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("heedful.translator")
 RULE = 1  # version of the rule: part of the key in the cache
 CANDIDATES, LONGEST = 192, 4  # words of the vocabulary that are translated, and the most tokens of a translation
-LISTS, WORDS = 32, 6  # lists, and the words of each
+LISTS, WORDS = 20, 10  # lists, and the words of each
 ENOUGH = 24  # translated words: with fewer, the usual read-out is used
 COMMON = 30_000  # tokens of a vocabulary that words are taken from; the rest is rare
 SEED = 1
