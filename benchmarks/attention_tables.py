@@ -19,7 +19,7 @@ from heedful.alignment.select_readout import WeightTable, rank_readouts, rank_sy
 from heedful.trace.readout import Readout
 from heedful.translator import Translator
 from heedful.translator.aligning import usual_symmetry
-from heedful.translator.select_readout import weight_table
+from heedful.translator.default_readout import weight_table
 
 __all__ = ["COLUMNS", "measure", "table"]
 

@@ -22,7 +22,7 @@ from heedful.alignment.symmetrize import DirectedLinks
 from heedful.errors import ConfigError, DataError
 from heedful.metrics.pointing import GoldWord, PointingTable, points_right
 from heedful.trace.alarms import AlarmRates
-from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
+from heedful.trace.readout import BY_RULE, ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
 from heedful.trace.trace import Text
 
 THRESHOLDS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
@@ -137,6 +137,20 @@ class WeightTable:
         rates: NDArray[np.float64] = 1 - np.where(size > 0, (right + allowed) / np.maximum(size, 1), 1.0)
         return rates
 
+    def rate(self, mixed: Weights, readout: Readout, gold: GoldCells) -> float:
+        """Return the alignment error rate of all pairs."""
+        shares = self.cells.shares(mixed, readout)
+        linked = (shares > 0) & (shares >= readout.threshold)
+        right, allowed = int((linked & gold.sure).sum()), int((linked & gold.possible).sum())
+        size = int(linked.sum()) + int(gold.sure_links.sum())
+        return 1 - (right + allowed) / size if size else 0.0
+
+    def share(self, mixed: Weights, readout: Readout, gold: GoldCells) -> float:
+        """Return the part of the weights that is on sure links, as the read-out counts them, without `</s>`."""
+        counted = self.cells.counted(mixed, readout)
+        counted[self.cells.row_ends] = 0
+        return float(counted[gold.sure].sum() / max(float(counted.sum()), 1e-9))
+
     def points_right(self, mixed: Weights, gold: Sequence[Sequence[GoldWord]]) -> Flags:
         """Return whether each gold word's largest weight, without `</s>`, is on a right region.  (gold words,)."""
         flags = [
@@ -202,6 +216,24 @@ def rank_readouts(table: WeightTable, gold: GoldCells) -> list[MeasuredReadout]:
     return _search(table, lambda readout: _with_best_rule(table, gold, readout))
 
 
+def rank_heads(table: WeightTable, gold: GoldCells, rule: Readout) -> list[MeasuredReadout]:
+    """Try all layers, heads and steps with the link rule of `rule`, raw weights, by the errors on all pairs.
+
+    The rates of both halves are those of all. Of the best with the same rate, the one with the most weight on links is
+    first.
+    """
+
+    def measure(readout: Readout) -> MeasuredReadout:
+        tried = replace(rule, layer=readout.layer, heads=readout.heads, step=readout.step)
+        rate = table.rate(table.mixed(tried), tried, gold)
+        return MeasuredReadout(tried, rate, rate)
+
+    ranked = _search(table, measure, norms=False)
+    tied = [one for one in ranked if one.rate <= ranked[0].rate + TIE]
+    sharpest = max(tied, key=lambda one: table.share(table.mixed(one.readout), one.readout, gold))
+    return [sharpest, *(one for one in ranked if one is not sharpest)]
+
+
 def rank_pointing(table: WeightTable, gold: Sequence[Sequence[GoldWord]]) -> list[MeasuredReadout]:
     """Try all read-outs as `rank_readouts` does, by pointing errors; the link rule changes nothing there."""
     return _search(table, lambda readout: measure_pointing(table, gold, readout))
@@ -215,11 +247,15 @@ def measure_pointing(table: WeightTable, gold: Sequence[Sequence[GoldWord]], rea
     return MeasuredReadout(readout, *rates)
 
 
-def _search(table: WeightTable, measure: Callable[[Readout], MeasuredReadout]) -> list[MeasuredReadout]:
+def _search(
+    table: WeightTable, measure: Callable[[Readout], MeasuredReadout], norms: bool = True
+) -> list[MeasuredReadout]:
     """Measure the read-outs of every place, and combinations of heads of the best ones; return them, best first."""
     tried = []
     best: dict[Place, MeasuredReadout] = {}
     for place, heads in _places(table):
+        if place[2] and not norms:
+            continue
         measured = measure(Readout(place[0], heads, place[1], place[2]))
         tried.append(measured)
         if len(heads) == 1 and (place not in best or measured.rate < best[place].rate):
@@ -322,12 +358,12 @@ class StepPointing(NamedTuple):
 class ReadoutSelection(NamedTuple):
     """The result of a selection.
 
-    `ranked` are all read-outs, best first. `named` has those to compare with: "naive", "usual", and "up to now", the
-    read-out that the model has, if it has one of its own. `symmetries` are the combined to combine two directions, best
-    first. `halves` counts the pairs selected on and held out, `linked` those with reference links, and `skipped` those
-    left out: with an empty side, or too long. `best` and `before` are the new and the present read-out as they are
-    used, combined if there is a reverse model. `margin` is the least gain on the held-out half. `alarms` are the alarm
-    rates of `readout`, if they were measured.
+    `ranked` are all read-outs, best first. `named` has those to compare with: "naive", "usual", "by rule" if the
+    default is chosen by rule, and "up to now", the read-out that the model has, if it has one of its own. `symmetries`
+    are the ways to combine two directions, best first. `halves` counts the pairs selected on and held out, `linked`
+    those with reference links, and `skipped` those left out: with an empty side, or too long. `best` and `before` are
+    the new and the present read-out as they are used, combined if there is a reverse model. `margin` is the least gain
+    on the held-out half. `alarms` are the alarm rates of `readout`, if they were measured.
 
     If error rates are pointing errors, `pointing` is the pointing accuracy of `selected`, the read-out to use, on the
     held-out half by kind of word; `kept` says why it is the one there is. `steps` has both steps to compare.
@@ -355,11 +391,21 @@ class ReadoutSelection(NamedTuple):
         return self.named["up to now"].readout if "up to now" in self.named else None
 
     @property
+    def default(self) -> MeasuredReadout:
+        """The read-out of the model without a file of its own: that by rule, or the usual one."""
+        return self.named.get(BY_RULE, self.named["usual"])
+
+    @property
+    def default_name(self) -> str:
+        """The name of that read-out in messages."""
+        return "read-out by rule" if BY_RULE in self.named else "usual read-out"
+
+    @property
     def readout(self) -> Readout:
         """The read-out to use from now on: the best one, or the one there is if the best is not clearly better."""
         if self.selected is not None:
             return replace(self.selected, alarms=self.alarms)
-        present = self.present or self.named["usual"].readout
+        present = self.present or self.default.readout
         return replace(present if self.why_not_saved() else self.ranked[0].readout, alarms=self.alarms)
 
     def why_not_saved(self) -> str:
@@ -369,10 +415,10 @@ class ReadoutSelection(NamedTuple):
             return f"{pairs} with {links} are too few to select by; give at least {FEWEST}, better several hundred"
         if self.pointing is not None:
             return self.kept
-        best, before, usual = self.best, self.before, self.named["usual"]
+        best, before, usual = self.best, self.before, self.default
         if before is None and self.ranked[0].held_out > usual.held_out + TIE:
             return (
-                "on the held-out pairs, the best has a higher error rate than the usual read-out, which needs no "
+                f"on the held-out pairs, the best has a higher error rate than the {self.default_name}, which needs no "
                 f"file: {100 * self.ranked[0].held_out:.1f} % and {100 * usual.held_out:.1f} %; give more pairs"
             )
         if before is not None and best.rate >= before.rate - TIE:
@@ -383,7 +429,7 @@ class ReadoutSelection(NamedTuple):
                 "on the held-out pairs, the best has a higher error rate than the present read-out: "
                 f"{100 * best.held_out:.1f} % and {100 * before.held_out:.1f} %; give more pairs, or remove the file"
             )
-        name, base = ("usual read-out", usual) if before is None else ("present read-out", before)
+        name, base = (self.default_name, usual) if before is None else ("present read-out", before)
         if self.margin and base.held_out - best.held_out <= self.margin:
             return (
                 "without gold links, a read-out has to be better on the held-out pairs by two standard errors of the "
@@ -422,7 +468,7 @@ class ReadoutSelection(NamedTuple):
             wide = len(titles)
             lines += ["", f"{'combined with the other direction':<{wide}} {'selection':>9} {'held out':>8}"]
             lines += [f"{row.readout.symmetry:<{wide}} {row.rates()}" for row in self.symmetries]
-        kept = "the present read-out stays: " if self.present else "the usual read-out stays: "
+        kept = f"the {'present read-out' if self.present else self.default_name} stays: "
         return "\n".join([*lines, "", (kept if self.why_not_saved() else "") + self.readout.describe()])
 
     def plain(self) -> dict[str, Any]:
@@ -450,7 +496,8 @@ def select(
 ) -> ReadoutSelection:
     """Try all read-outs on weights against reference links.
 
-    `defaults` are the "naive" and the "usual" read-out of such models; `present` is the model's own, if it has one.
+    `defaults` are the "naive" and the "usual" read-out of such models, and "by rule" that of an opened model; `present`
+    is the model's own, if it has one.
     """
     sure, possible, name, reverse = reference
     gold = table.gold_cells(sure, possible)
@@ -472,7 +519,8 @@ def select(
     ranked[0] = ranked[0]._replace(readout=replace(best.readout, chosen=chosen))
     margin = 0.0
     if name != GOLD:
-        links, base = (table.links(readout)[1::2] for readout in (best.readout, present or known["usual"]))
+        default = known.get(BY_RULE, known["usual"])
+        links, base = (table.links(readout)[1::2] for readout in (best.readout, present or default))
         margin = max(POINT, 2 * standard_error(links, base, sure[1::2], possible[1::2]))
     measure = f"alignment error rate against {name}"
     linked = sum(map(bool, possible))

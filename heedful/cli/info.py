@@ -105,7 +105,8 @@ def _read_by(translator: heedful.Translator) -> str:
     what = "regions of words" if translator.reads_images else "links between words"
     rules = [f"{what}: {readout}", *readout.rules]
     usual = own is None or own.is_usual(translator.config)
-    chosen = "the default; select one with heedful readout" if usual else readout.chosen
+    chosen = readout.chosen if readout.chosen or not usual else "the default"
+    chosen += "; select one with heedful readout" if usual else ""
     return "; ".join(rules) + (f" ({chosen})" if chosen else "")
 
 

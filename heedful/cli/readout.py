@@ -12,7 +12,7 @@ from heedful.cli import options
 from heedful.cli.align import read_gold_file, read_rows
 from heedful.cli.evaluate import Images, Regions
 from heedful.cli.output import log, print_json
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from heedful.data.captions import CaptionFile
@@ -24,6 +24,14 @@ def readout(
     model: options.Model,
     pairs: options.PairFiles = None,
     *,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Sentences of the source language, one per line, plain or .gz, instead of PAIRS; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
     gold: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Gold links, as heedful align takes them."),
@@ -52,7 +60,9 @@ def readout(
     selected one is saved in the model's folder as readout.json. All layers and heads are tried, reading at the same or
     the next step, weights raw or by norms, and every link rule. The read-out with the lowest alignment error rate is
     selected: against gold links with --gold; otherwise against the links of the --reverse model; otherwise against
-    those of the statistical aligner, which learns from all PAIRS and needs many. Every other pair is held out: the
+    those of the statistical aligner, which learns from all PAIRS and needs many. With --text, sentences of the source
+    language are enough: the model translates --most of them itself, and the words in them alone, for the aligner to
+    learn from; a few hundred sentences take minutes. Every other pair is held out: the
     selection is made on one half and measured on both. An existing readout.json is only replaced by a better one, and
     nothing is saved with fewer than 20 pairs that have links. Without --gold, the new read-out has to be better on the
     held-out half by two standard errors of the difference, and by at least one point.
@@ -73,13 +83,30 @@ def readout(
             {"--gold": gold is not None, "--reverse": reverse is not None, "--source": source is not None}
             | {"--target": target is not None},
         )
+    if text is not None:
+        if pairs or source or target:
+            raise ConfigError("give either PAIRS, or --source and --target, or --text, not several of them")
+        options.check_unused(
+            "with --text",
+            {"--gold": gold is not None, "--reverse": reverse is not None, "--images": images is not None}
+            | {"--regions": regions is not None, "--columns": bool(columns), "--format": bool(format_)},
+        )
     from heedful.data.formats import subsample
 
     with options.name_options():
         translator = options.open_model(model, None, device, threads)
         file = _folder(model) / "readout.json"
         folder = None if dry_run else file.parent
-        if translator.reads_images or images is not None or regions is not None:
+        if text is not None:
+            from heedful.data.files import read_lines
+
+            lines = subsample((line for line in read_lines(text) if line.strip()), most)
+            if not lines:
+                raise DataError(f"{text}: no sentences; expected one per line, in the source language of the model")
+            selection = heedful.select_readout(
+                translator, text=lines, max_pairs=most, batch_tokens=batch_tokens, folder=folder
+            )
+        elif translator.reads_images or images is not None or regions is not None:
             from heedful.translator.select_readout import select_by_regions
 
             captions = _captions(translator, pairs, images, regions, columns, format_)

@@ -588,13 +588,13 @@ def _check_surrogates(cell: str, field: str, where: str) -> None:
         raise DataError(f"{where}: field '{field}' has the lone surrogate {half}, which is not text") from None
 
 
-def subsample(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+def subsample(rows: Iterable[T], most: int) -> list[T]:
     """Return at most `most` rows, evenly spread: all, or every second, fourth, … row.
 
     >>> subsample([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D"), ("e", "E")], 3)
     [('a', 'A'), ('c', 'C'), ('e', 'E')]
     """
-    kept, step = list[tuple[str, str]](), 1
+    kept, step = list[T](), 1
     for number, row in enumerate(rows):
         if number % step == 0:
             kept.append(row)

@@ -48,7 +48,8 @@ from heedful.metrics import exact_match
 from heedful.metrics.pointing import GoldWord, PointingTable, gold_words
 from heedful.trace import ImageRegions
 from heedful.trace.readout import STEPS, Readout
-from heedful.translator.select_readout import select_by_regions, weight_table
+from heedful.translator.default_readout import weight_table
+from heedful.translator.select_readout import select_by_regions
 
 PIXELS = 64  # the side of the scenes, as they are drawn and as the models read them
 SHOWN_PIXELS = 256  # of the scenes in the report

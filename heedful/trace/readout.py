@@ -21,6 +21,7 @@ READOUT = "readout.json"
 STEPS = ("same", "next")
 ENDS = ("stop", "drop")
 MARKS = ("keep", "apart")
+BY_RULE = "by rule"  # what `chosen` begins with in the default of an opened model
 # How single heads are labelled where a record lacks what its read-out needs.
 RAW = "raw weights of the same step, since this record lacks what its read-out takes"
 SYMMETRIES = (
@@ -81,7 +82,7 @@ class Readout:
         if self.label:
             return self.label
         parts = [", ".join(filter(None, (layer, heads))) or "mean of all layers and heads"]
-        return "; ".join(filter(None, (*parts, self.reading)))
+        return "; ".join(filter(None, (*parts, self.reading, BY_RULE if self.chosen.startswith(BY_RULE) else "")))
 
     @property
     def reading(self) -> str:

@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -583,16 +584,30 @@ class TokenAttention(NamedTuple):
 
 
 class AttentionReader:
-    """Reads the attention of a model by its read-out; of an ensemble, the mean of its models, each by its own."""
+    """Reads the attention of a model by its read-out; of an ensemble, the mean of its models, each by its own.
 
-    def __init__(self, model: Network, readouts: Sequence[Readout]) -> None:
-        self.model, self.readouts = model, tuple(readouts)
+    `readouts` may be a function, called when they are first needed: a default by rule takes a moment.
+    """
+
+    def __init__(self, model: Network, readouts: Sequence[Readout] | Callable[[], Sequence[Readout]]) -> None:
+        self.model, self._readouts = model, readouts
+
+    @cached_property
+    def readouts(self) -> tuple[Readout, ...]:
+        """The read-out of each model."""
+        if callable(self._readouts):
+            self._readouts = self._readouts()  # what it refers to is free from now on
+        return tuple(self._readouts)
+
+    @cached_property
+    def readout(self) -> Readout:
+        """The read-out of all models together."""
         first, *others = self.readouts
         # Alarms of several models together were not measured.
         first = replace(first, alarms=None) if others else first
         alike = all(replace(other, chosen=first.chosen, alarms=None) == first for other in others)
         label = "" if alike else f"mean of {len(self.readouts)} models, each by its own read-out"
-        self.readout = first if alike else replace(first, layer=None, heads=(), step="same", norms=False, label=label)
+        return first if alike else replace(first, layer=None, heads=(), step="same", norms=False, label=label)
 
     def read(
         self,
@@ -655,7 +670,7 @@ def _known(computed: Sequence[Weights | None], log_probs: Sequence[Sequence[floa
 
 
 def readout_of(parts: ModelParts) -> Readout:
-    """Return the read-out of a model: that of its folder, or the default of such a model."""
+    """Return the read-out of a model: that of its folder, or the usual one of such a model."""
     return parts.readout or Readout.usual(parts.config)
 
 

@@ -7,7 +7,7 @@ For a model of images, pairs are captions of images, and gold regions say where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,10 +18,8 @@ from heedful.alignment.gold import Gold
 from heedful.alignment.links import Links
 from heedful.alignment.select_readout import (
     GOLD,
-    PairWeights,
     ReadoutSelection,
     ReferenceLinks,
-    WeightTable,
     select,
     select_pointing,
 )
@@ -29,16 +27,14 @@ from heedful.alignment.symmetrize import DirectedLinks
 from heedful.data.captions import CaptionSource, Region, caption_source
 from heedful.data.formats import spread_first
 from heedful.data.images import EncodedImage, LoadedImage
-from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import write_readout
 from heedful.metrics import extract_stats
 from heedful.metrics.pointing import GoldWord, gold_words
-from heedful.models import Memory
-from heedful.observe import AttentionReading, read_attention
 from heedful.trace.alarms import ENOUGH, KINDS, AlarmRates, alarms
-from heedful.trace.readout import Readout
+from heedful.trace.readout import BY_RULE, Readout
 from heedful.translator.aligning import align, check_reverse
+from heedful.translator.default_readout import default_readout, has_rule, own_pairs, weight_table
 from heedful.translator.translator import Translator
 
 WORST = 0.25  # share of translations with the lowest chrF; those that differ from their reference are wrong
@@ -49,9 +45,10 @@ FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there cannot be enough wron
 
 def select_readout(  # noqa: PLR0913  (the options of the command)
     translator: Translator,
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[tuple[str, str]] = (),
     gold: Gold | Sequence[Links] | None = None,
     *,
+    text: Sequence[str] = (),
     reverse: Translator | None = None,
     reverse_name: str = "the reverse model",
     max_pairs: int = 1000,
@@ -67,12 +64,19 @@ def select_readout(  # noqa: PLR0913  (the options of the command)
     learns from all pairs. With gold links and a reverse model, the way to combine both directions is selected, too.
     The alarms of the selected read-out are measured on up to 500 translations.
 
+    With `text`, sentences of the source language, no pairs are needed: the model translates them itself, `max_pairs` of
+    them at most, and the words in them alone. The links are those of the statistical aligner, which learns from all of
+    that, and there are no alarm rates.
+
     The result's `readout` is the one to use: the best, unless `why_not_saved()` says why the present one stays. It is
     written to the model folder `folder` as readout.json, if one is given and there is something new to write.
 
     For a model of images, `pairs` are (name of an image, caption), `images` is their folder or archive, and `regions`
     are gold regions of words, or a file of them; `select_by_regions` does the work.
     """
+    if text or not pairs:
+        _check_text(translator, text, [pairs, gold, reverse, images, regions])
+        return _select_by_text(translator, text, max_pairs, batch_tokens, folder)
     if translator.reads_images or images is not None or regions is not None:
         if gold is not None or reverse is not None:
             raise ConfigError("gold links and reverse models are for models of text; give images and regions instead")
@@ -101,15 +105,50 @@ def select_readout(  # noqa: PLR0913  (the options of the command)
         links = align(list(zip(sources, targets, strict=True)), extra=pairs[max_pairs:]).links
         reference = ReferenceLinks(links, links, "the statistical aligner's links")
     table = weight_table(translator, sources, targets, batch_tokens)
-    config = translator.config.model
-    defaults = {"naive": Readout.naive(config), "usual": Readout.usual(translator.config)}
-    selection = select(table, reference, defaults, own_readout(translator))
+    selection = select(table, reference, _defaults(translator), own_readout(translator))
     used = list(zip(sources, targets, strict=True))
     alarms = measure_alarms(translator, used, selection.readout, batch_tokens)
     selection = selection._replace(alarms=alarms, skipped=len(pairs[:max_pairs]) - len(chosen))
     if folder is not None and (not selection.why_not_saved() or alarms is not None):
         write_readout(Path(folder), selection.readout)
     return selection
+
+
+def _check_text(translator: Translator, text: Sequence[str], others: Sequence[object]) -> None:
+    """Raise ConfigError or DataError if a read-out cannot be selected by a text."""
+    if any(one is not None and (not isinstance(one, Sized) or len(one)) for one in others):
+        raise ConfigError("text cannot be combined with pairs, gold links, a reverse model, images or regions")
+    if translator.reads_images:
+        raise ConfigError("this model captions images: its read-out is selected with images and regions, not by a text")
+    if isinstance(text, str):
+        raise DataError("text is one str, expected a list of sentences")
+    if not any(one.strip() for one in text):
+        raise DataError(
+            "there is nothing to select a read-out on: give pairs, or text, sentences of the source language"
+        )
+
+
+def _select_by_text(
+    translator: Translator, text: Sequence[str], max_pairs: int, batch_tokens: int, folder: str | Path | None
+) -> ReadoutSelection:
+    """Select a read-out by the model's own translations of sentences."""
+    own = own_pairs(translator, text, max_pairs, batch_tokens)
+    if len(own.sources) < 2:
+        raise DataError(f"{len(own.sources)} sentences can be translated; selecting a read-out takes at least two")
+    links = align(own.words, extra=own.extra).links
+    reference = ReferenceLinks(links, links, "the statistical aligner's links of the model's own translations")
+    table = weight_table(translator, own.sources, own.targets, batch_tokens, apart=True)
+    selection = select(table, reference, _defaults(translator), own_readout(translator))
+    if folder is not None and not selection.why_not_saved():
+        write_readout(Path(folder), selection.readout)
+    return selection
+
+
+def _defaults(translator: Translator) -> dict[str, Readout]:
+    """Return the read-outs to compare with: the naive and the usual one, and of an opened model that by rule."""
+    config = translator.config
+    defaults = {"naive": Readout.naive(config.model), "usual": Readout.usual(config)}
+    return {**defaults, **({BY_RULE: default_readout(translator)} if has_rule(translator.parts) else {})}
 
 
 def _captions(
@@ -167,8 +206,7 @@ def select_by_regions(
             f"{len(used)} of {len(linked)} captions with regions can be read; selecting a read-out takes at least two"
         )
     table = weight_table(translator, [code for code, _ in used], [caption for _, caption in used], batch_tokens)
-    defaults = {"naive": Readout.naive(translator.config.model), "usual": Readout.usual(translator.config)}
-    selection = select_pointing(table, gold, defaults, own_readout(translator))
+    selection = select_pointing(table, gold, _defaults(translator), own_readout(translator))
     pictures = [(LoadedImage(code.regions.name, code.pixels), caption) for code, caption in used]
     alarms = measure_alarms(translator, pictures, selection.readout, batch_tokens)
     selection = selection._replace(alarms=alarms, skipped=len(linked) - len(used))
@@ -193,25 +231,6 @@ def own_readout(translator: Translator) -> Readout | None:
     """Return the read-out that was selected for a model, or written by hand; None for the default."""
     own = translator.parts.readout
     return None if own is None or own.is_usual(translator.config) else own
-
-
-def weight_table(
-    translator: Translator, sources: Sequence[Any], targets: Sequence[str], batch_tokens: int = 0
-) -> WeightTable:
-    """Return the weights of all layers and heads for given pairs, at both steps and with norms."""
-    model = translator.parts.model
-    if isinstance(model, Ensemble):
-        raise ConfigError("an ensemble is several models; select the read-out of each")
-
-    def read(memory: Memory, ids: Sequence[Sequence[int]]) -> list[AttentionReading]:
-        return read_attention(model, memory, ids, after=True, norms=True, log_probs=False)
-
-    readings = translator.pairs(sources, targets, read, batch_tokens)
-    done = {
-        row: PairWeights.of(x.spaced(), y.spaced(), reading.weights, reading.after, reading.norms)
-        for row, x, y, reading in readings
-    }
-    return WeightTable([done[row] for row in range(len(done))])
 
 
 def measure_alarms(

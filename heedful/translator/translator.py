@@ -130,7 +130,11 @@ def load(
     model = cast(Network, Ensemble([member.model for member in members]))
     shortest = min((member.config for member in members), key=lambda config: config.text.max_length)
     parts = replace(members[0], model=model, config=shortest)
-    together = Translator(parts, chosen, [readout_of(member) for member in members], threads, precision)
+    readouts = [
+        readout_of(one) if one.format == "heedful" else Translator(one, chosen, threads=threads).readout
+        for one in members
+    ]
+    together = Translator(parts, chosen, readouts, threads, precision)
     return together.use_engine(engine, int8)
 
 
@@ -165,8 +169,20 @@ class Translator:
         self.engine: CTranslate2Engine | None = None  # None: heedful's own decoding
         self.slots: SlotDecoder | None = None
         self.to(device or torch.device("cpu"))
-        self.attention = AttentionReader(parts.model, readouts or (readout_of(parts),))
-        self.readout = self.attention.readout
+        opened = parts.format != "heedful" and parts.readout is None
+        self.attention = AttentionReader(
+            parts.model, readouts or (self._default_readouts if opened else (readout_of(parts),))
+        )
+
+    @property
+    def readout(self) -> Readout:
+        """How links are read from the weights; the default of an opened model is chosen when it is first needed."""
+        return self.attention.readout
+
+    def _default_readouts(self) -> tuple[Readout]:
+        from heedful.translator.default_readout import default_readout
+
+        return (default_readout(self),)
 
     @property
     def max_source_tokens(self) -> int:

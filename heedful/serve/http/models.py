@@ -69,6 +69,7 @@ class ModelRegistry:
             if name in loaded:
                 raise ConfigError(f"two models are named '{name}'; give one of them another name: NAME={path}")
             loaded[name] = translator = load(path, device)
+            _ = translator.readout  # chosen here, not at a request
             if translator.reads_images:
                 resized(np.zeros((1, 1, 3), np.uint8), 2)  # raises an error here, not at a request, without Pillow
         registry = cls(loaded)
