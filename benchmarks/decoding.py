@@ -27,7 +27,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ import torch
 from ctranslate2_peer import Peer
 from torch import Tensor
 
-from heedful.config import RnnConfig, TransformerConfig
+from heedful.config import ModelConfig, RnnConfig, TransformerConfig
 from heedful.decoding import Decoding, beam, greedy
 from heedful.interop.marian import layers
 from heedful.models import Network, build, pack_weights
@@ -285,11 +285,11 @@ def alone(rounds: int, single: int, many: int) -> list[dict[str, Any]]:
     return rows
 
 
-def per_token(rounds: int, lengths: Sequence[int] = (40, 400)) -> dict[str, float]:
-    """Return the milliseconds per token of one sentence at two output lengths, for both models."""
+def per_token(rounds: int, models: Mapping[str, ModelConfig], lengths: Sequence[int] = (40, 400)) -> dict[str, float]:
+    """Return the milliseconds per token of one sentence at two output lengths, for some models."""
     torch.manual_seed(1)
     found = {}
-    for name, config in (("transformer", TRANSFORMER), ("rnn", RNN)):
+    for name, config in models.items():
         model = ready(build(config, V, V))
         times: dict[int, list[float]] = {length: [] for length in lengths}
         for _ in range(rounds):
@@ -353,6 +353,10 @@ def main() -> None:
         for row in results["cells"]:
             speeds = f"{row['wall']:>8.1f} {row['cpu']:>8.1f}   {row['wall ratio']:>6.2f} {row['cpu ratio']:>6.2f}"
             print(f"{row['model']:<25} {row['case']:<8} {speeds}")
+        models = {"self-attention": TRANSFORMER, "ssru": replace(TRANSFORMER, cell="ssru")}
+        results["per_token"] = times = per_token(max(3, options.rounds // 5), models)
+        each = ", ".join(f"{name}: {value:.2f}" for name, value in times.items())
+        print(f"\nmilliseconds per token, one sentence, 3 + 3 layers, by length: {each}")
         if options.json:
             options.json.write_text(json.dumps(results, indent=2), encoding="utf-8")
         return
@@ -368,7 +372,7 @@ def main() -> None:
         print("\nRNN            batch   sentences/s, per CPU second")
         for row in results["rnn"]:
             print(f"{row['case']:<13} {row['batch']:>6}   {row['heedful']:>9.1f} {row['cpu']:>8.1f}")
-        results["per_token"] = times = per_token(max(3, options.rounds // 2))
+        results["per_token"] = times = per_token(max(3, options.rounds // 2), {"transformer": TRANSFORMER, "rnn": RNN})
         each = ", ".join(f"{name}: {value:.2f}" for name, value in times.items())
         print(f"\nmilliseconds per token, one sentence, by length: {each}")
     if options.json:

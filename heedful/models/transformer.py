@@ -709,7 +709,8 @@ class Transformer(Packable):
         """Go through the first `depth` layers.  s (R, n, D) -> (R, n, D), weights (R, L, H, n, S) if needed."""
         n, weighted = s.shape[1], self._weighted(need_weights)
         all_weights = []
-        back = Mask.causal(n, state.length + n, s, need_weights is not None)
+        recurrent = self.cell == "ssru"  # which needs no mask
+        back = Mask() if recurrent else Mask.causal(n, state.length + n, s, need_weights is not None)
         across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder[:depth]):
