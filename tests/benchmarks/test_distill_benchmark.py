@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import copies
@@ -25,7 +26,10 @@ def written(folder: Path) -> Path:
 
 
 def test_the_student_differs_in_its_decoder_only() -> None:
-    teacher = {"model": {"family": "transformer", "width": 8, "layers": 4}, "text": {"size": 9}}
+    teacher: dict[str, dict[str, Any]] = {
+        "model": {"family": "transformer", "width": 8, "layers": 4},
+        "text": {"size": 9},
+    }
     student = distill.student_settings(teacher)
     assert student == {**teacher, "model": {**teacher["model"], "cell": "ssru", "decoder_layers": 2}}
 
@@ -44,7 +48,12 @@ def test_all_of_it_in_pieces(
     monkeypatch.setattr(distill, "ROUNDS", 1)
     data, out = written(tmp_path / "data"), tmp_path / "out"
     command = ["--data", str(data), "--out", str(out), "--device", "cpu", "--threads", "1", "--small"]
-    for piece in (["--only", "teacher"], ["--only", "students", "--seeds", "1"], ["--seeds", "1,2"], []):
+    for piece in (
+        ["--only", "teacher"],
+        ["--only", "students", "--seeds", "1"],
+        ["--seeds", "1,2"],
+        ["--seeds", "2,1"],
+    ):
         assert distill.main([*command, *piece]) == 0
     results = json.loads((out / "results.json").read_text())
     assert set(results["models"]) == {"teacher", *(f"{kind}-{n}" for kind in ("distilled", "plain") for n in (1, 2))}
