@@ -41,7 +41,7 @@ __all__ = ["main", "student_settings"]
 TASK, TEST = "multi30k-en-de", "test_2016_flickr"
 RECIPE = Path(__file__).parents[1] / "recipes" / f"{TASK}-transformer.toml"
 SMALL_PAIRS, SMALL_TEST = 6_000, 200
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "model": {"layers": 2, "width": 128, "inner": 256, "dropout": 0.1},
     "text": {"size": 2000},
     "training": {"steps": 500, "warmup": 100, "rdrop": 0.0, "batch_tokens": 2048, "valid_every": 250, "ema": 0.99},
@@ -178,7 +178,7 @@ def _measured(
         results["models"][name] = {"bleu": scores, "megabytes": round(weights / 1e6, 1), "weights": count}
         del model
     timed = {"teacher": teachers[0], **dict(islice(((n, p[0]) for n, p in there.items() if n != "teacher"), 1))}
-    results["milliseconds"] = _times(timed, sources, {})
+    results["milliseconds"] = _times(timed, sources, heedful.Decoding())
     if given.small:
         results["untrained"] = _full_size(given, data, sources)
     return results
@@ -194,21 +194,21 @@ def _full_size(given: argparse.Namespace, data: Path, sources: Sequence[str]) ->
         if not (paths[name] / "config.json").exists():
             chosen = {**each, "training": {**each["training"], **once, "batch_tokens": 512}}
             heedful.train(data / "train.tsv", paths[name], valid=data / "valid.tsv", settings=chosen, preset="none")
-    return _times(paths, sources, {"min_length": TOKENS, "max_length": TOKENS})
+    return _times(paths, sources, heedful.Decoding(min_length=TOKENS, max_length=TOKENS))
 
 
-def _times(paths: Mapping[str, Path], sources: Sequence[str], how: Mapping[str, int]) -> dict[str, float]:
+def _times(paths: Mapping[str, Path], sources: Sequence[str], how: heedful.Decoding) -> dict[str, float]:
     """Return the milliseconds of a sentence by each model, on one thread; the models take turns."""
     models = {name: heedful.load(path, "cpu", threads=1) for name, path in paths.items()}
     spent: dict[str, list[float]] = {name: [] for name in models}
     texts = sources[:TIMED]
     for model in models.values():
-        model.translate(texts[:1], heedful.Decoding(**how))
+        model.translate(texts[:1], how)
     for _ in range(ROUNDS):
         for name, model in models.items():
             began = time.perf_counter()
             for text in texts:
-                model.translate([text], heedful.Decoding(**how))
+                model.translate([text], how)
             spent[name].append(1000 * (time.perf_counter() - began) / len(texts))
     return {name: round(statistics.median(values), 2) for name, values in spent.items()}
 

@@ -43,6 +43,7 @@ from heedful.errors import ConfigError, DataError, __version__, known_arguments
 from heedful.files import parse_json, read_bytes, read_json, whole_folder, write_whole, writing
 from heedful.interop.hub import HUB
 from heedful.models.device import pick, release_memory
+from heedful.text import SPECIALS, UNKNOWN
 from heedful.training import Callback, Estimate, Inputs, Progress, Reporter, RunOutcome, estimate_run
 from heedful.training.checkpointing import folders
 from heedful.training.loop import check_free
@@ -63,6 +64,7 @@ CHECKED = 500  # pairs by which a teacher of the other direction is noticed
 TRIED, TRIED_SECONDS = (16, 64, 256, 1024, 4096), 4.0  # sentences that measure a teacher's speed, until it took so long
 # What the teacher's translations may not be asked for: another column, several translations, devices of its own.
 OWN = {"n_best", "column", "added_prefix", "alignments", "alarms", "shard", "ray", "device", "threads"}
+UNK = SPECIALS[UNKNOWN]
 OTHERS = "Use the same, or choose another folder"
 
 Text = Sequence[str] | str | Path
@@ -125,22 +127,26 @@ class DistillSettings:
 
 
 class DistilledRows(NamedTuple):
-    """How many sentences the teacher has translated: all, those that it could not, and empty translations."""
+    """How many sentences the teacher has translated: all, and those without a translation that can be learned.
+
+    `refused`: it could not; `empty`: to nothing; `unknown`: with a word that it does not know, `<unk>`.
+    """
 
     sources: int
     refused: int
     empty: int
+    unknown: int
 
     @property
     def kept(self) -> int:
         """The number of those with a translation."""
-        return self.sources - self.refused - self.empty
+        return self.sources - self.refused - self.empty - self.unknown
 
     def __str__(self) -> str:
         """The numbers in words."""
-        lost = {"could not be translated": self.refused, "have an empty translation": self.empty}
-        words = "".join(f"; {count:,} {what} and are dropped" for what, count in lost.items() if count)
-        return f"{self.kept:,} of {self.sources:,} sentences have a translation{words}"
+        lost = {"could not be translated": self.refused, "became nothing": self.empty, f"became {UNK}": self.unknown}
+        words = "".join(f"; {count:,} {what}" for what, count in lost.items() if count)
+        return f"{self.kept:,} of {self.sources:,} sentences have a translation that can be learned{words}"
 
 
 @dataclass(frozen=True)
@@ -401,7 +407,7 @@ class Distillation:
 
     def _write_pairs(self) -> None:
         """Write the translations that the student learns, those of the validation sources, and count what failed."""
-        counts = {"refused": 0, "empty": 0}
+        counts = dict.fromkeys(DistilledRows._fields[1:], 0)
         if not self.record["references"]:
             _write_tsv(self.folder / VALID, _translations([self._outputs / VALID_SOURCES], {**counts}))
         paths = sorted(path for path in self._outputs.glob("*.jsonl") if path.name != VALID_SOURCES)
@@ -410,7 +416,7 @@ class Distillation:
             original = PairFile(str(self.folder / "original.tsv"), "tsv", "1,2")
             pairs = chain(pairs, ((row.source, row.target) for row in original.rows()))
         _write_tsv(self.folder / PAIRS, pairs)
-        if counts["refused"] + counts["empty"] == self.record["sources"]:
+        if sum(counts.values()) == self.record["sources"]:
             raise DataError(f"{self._outputs}: the teacher translated none of the sentences; the column error says why")
         self._keep({**self.record, "rows": {"sources": self.record["sources"], **counts}})
 
@@ -564,10 +570,10 @@ def _translations(paths: Iterable[Path], counts: dict[str, int]) -> Iterator[tup
             for line in file:
                 row = json.loads(line)
                 translation = row["translation"] and clean_text(row["translation"])[0]
-                if translation:
+                if translation and (UNK not in translation or UNK in row["source"]):
                     yield row["source"], translation
                 else:
-                    counts["empty" if row["error"] is None else "refused"] += 1
+                    counts["refused" if row["error"] is not None else "unknown" if translation else "empty"] += 1
 
 
 def _source_line(text: str) -> str:

@@ -91,10 +91,10 @@ def distill(
     }
     chosen = train.settings_of(recipe, set_, named)
     if resume and not teacher:
-        named_here = {"PAIRS": pairs, "--source": source, "--text": text, "--valid": valid or valid_source}
-        kept = {"--with": with_, "--keep-original": keep_original, "--beam": beam != 5, "--init": init}
+        kept: dict[str, object] = {"PAIRS": pairs, "--source": source, "--text": text, "--valid": valid or valid_source}
+        kept |= {"--with": with_, "--keep-original": keep_original, "--beam": beam != 5, "--init": init}
         kept |= {"--engine": engine != "heedful", "--teacher-precision": teacher_precision != "fp32"}
-        kept |= {"--preset": preset, "--recipe": recipe, **named_here}
+        kept |= {"--preset": preset, "--recipe": recipe}
         options.check_unused("without TEACHER, which goes on as it began", {name: bool(kept[name]) for name in kept})
         run = Distillation(out, changes=chosen)
     else:

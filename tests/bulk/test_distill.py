@@ -169,8 +169,8 @@ def test_sentences_without_a_translation_are_dropped_and_counted(
     assert refused
     assert all(len(text) > 7 for text in refused)
     kept = Distillation(tmp_path / "s").rows
-    assert (kept.refused, kept.empty, kept.sources) == (len(refused), 0, len(translated))
-    assert f"{len(refused)} could not be translated and are dropped" in str(kept)
+    assert (kept.refused, kept.empty, kept.unknown, kept.sources) == (len(refused), 0, 0, len(translated))
+    assert f"{len(refused)} could not be translated" in str(kept)
     assert {len(source) > 7 for source, _ in tsv(tmp_path / "s" / "distilled" / "pairs.tsv")} == {False}
 
 
@@ -180,13 +180,21 @@ def test_nothing_translated_is_an_error(tiny: Path, tmp_path: Path, monkeypatch:
         distilled(tiny, PAIRS, tmp_path / "s")
 
 
-def test_empty_translations_are_counted(tmp_path: Path) -> None:
-    found: Sequence[Any] = [("a", "A\tB\n C", None), ("b", "", None), ("c", " \u200b ", None), ("d", None, "too long")]
+def test_empty_and_unknown_translations_are_counted(tmp_path: Path) -> None:
+    found: Sequence[Any] = [
+        ("a", "A\tB\n C", None),
+        ("b", "", None),
+        ("c", " \u200b ", None),
+        ("d", None, "too long"),
+        ("e", "E <unk>", None),
+    ]
+    found = [*found, ("the token <unk>", "<unk>", None)]
     lines = [json.dumps({"source": x, "translation": y, "error": why}) + "\n" for x, y, why in found]
     (tmp_path / "0.jsonl").write_text("".join(lines), encoding="utf-8")
-    counts = {"refused": 0, "empty": 0}
-    assert list(module._translations([tmp_path / "0.jsonl"], counts)) == [("a", "A B C")]
-    assert counts == {"refused": 1, "empty": 2}
+    counts = {"refused": 0, "empty": 0, "unknown": 0}
+    pairs = [("a", "A B C"), ("the token <unk>", "<unk>")]
+    assert list(module._translations([tmp_path / "0.jsonl"], counts)) == pairs
+    assert counts == {"refused": 1, "empty": 2, "unknown": 1}
 
 
 def test_text_is_translated_as_well_but_for_what_is_held_out(tiny: Path, done: Path, tmp_path: Path) -> None:

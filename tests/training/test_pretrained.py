@@ -250,10 +250,11 @@ def test_on_the_command_line(heedful_cli: Run, tiny: Path, tmp_path: Path) -> No
     assert "family rnn, which cannot become fixed" in err
 
 
-def test_notes_that_name_no_origin_are_damaged(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["init", "teacher", "teacher_checksum"])
+def test_notes_that_name_no_origin_are_damaged(tiny: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(tiny, tmp_path / "m")
     head = json.loads((tmp_path / "m" / "config.json").read_text())
-    head["notes"]["init"] = 5
+    head["notes"][name] = 5
     (tmp_path / "m" / "config.json").write_text(json.dumps(head))
-    with pytest.raises(ModelError, match="'init' in the notes is 5, expected a name"):
+    with pytest.raises(ModelError, match=f"'{name}' in the notes is 5, expected a name"):
         read_model(tmp_path / "m")
