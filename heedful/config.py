@@ -388,6 +388,11 @@ class TextConfig:
         1.0,
         "segment words anew in every epoch: share of merges left out; unigram samples with α = 0.02 / this",
     )
+    normalization: str = _choice(
+        "nfkc",
+        "none",
+        doc="with kind=sentencepiece: NFKC (½ becomes 1⁄2, … becomes ...), or text as it is; the other kinds apply NFC",
+    )
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ WORDS = [
     ({"model": {"family": "fixed", "score": "dot"}}, "unknown setting 'model.score' of the model 'fixed'; ", ""),
     (
         {"text": {"knid": "bpe"}},
-        "unknown setting 'text.knid'; choose one of joint, kind, max_length, regularise, size.",
+        "unknown setting 'text.knid'; choose one of joint, kind, max_length, normalization, regularise, size.",
         "'kind'?",
     ),
     (

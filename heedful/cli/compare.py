@@ -22,6 +22,7 @@ from heedful.cli.evaluate import (
     Seed,
     Test,
     TestFiles,
+    Tokenize,
     Translating,
     print_notes,
     read_any_tests,
@@ -62,6 +63,7 @@ def compare(
         Path | None, typer.Option(metavar="FILE.html", help="Write an HTML page instead.", show_default=False)
     ] = None,
     test: Test = "randomisation",
+    tokenize: Tokenize = "",
     resamples: Resamples = 1000,
     seed: Seed = 12345,
     beam: options.Beam = 1,
@@ -79,9 +81,11 @@ def compare(
     """
     from heedful.evaluation.compare import CAPTION_SENTENCE_METRICS, SENTENCE_METRICS
     from heedful.evaluation.evaluate import check_test
+    from heedful.metrics import check_tokenizer
 
     choose("metric", by, CAPTION_SENTENCE_METRICS if images else SENTENCE_METRICS)
     check_test(test, resamples)
+    check_tokenizer(tokenize)
     options.check_writable("--to", to, ".html")
     tests = read_any_tests(pairs, source, reference, columns, format_, images, regions)
     with options.name_options():
@@ -100,6 +104,7 @@ def compare(
             progress=progress_bar,
             decoding=translating.decoding,
             batch_tokens=batch_tokens,
+            tokenize=tokenize,
         )
     print_notes(comparison.outputs)
     if to is not None:

@@ -58,6 +58,15 @@ Test = Annotated[
 Resamples = Annotated[
     int, typer.Option(min=0, metavar="N", help="Resamples of the bootstrap, for the intervals; 0: no intervals.")
 ]
+Tokenize = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="The tokenizer of BLEU: 13a, intl, char, flores200, none or zh [13a; zh or char for scripts without "
+        "spaces].",
+        show_default=False,
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The seed of the random numbers.")]
 
 
@@ -78,6 +87,7 @@ def evaluate(
         ),
     ] = None,
     test: Test = "randomisation",
+    tokenize: Tokenize = "",
     resamples: Resamples = 1000,
     seed: Seed = 12345,
     save: Annotated[
@@ -109,9 +119,11 @@ def evaluate(
     pointing accuracy: the share of words of the references whose largest attention weight is on their gold region.
     """
     from heedful.evaluation.evaluate import check_test, difference_table
+    from heedful.metrics import check_tokenizer
 
     options.check_writable("--save", save)
     check_test(test, resamples if against else 1)
+    check_tokenizer(tokenize)
     options.check_penalty(penalty, alpha, compared=beam > 1)
     if not against:
         options.check_unused("without --against", {"--test": test != "randomisation"})
@@ -140,6 +152,7 @@ def evaluate(
             progress=progress_bar,
             decoding=how,
             batch_tokens=batch_tokens,
+            tokenize=tokenize,
         )
     print_notes(evaluation.outputs, max_length=True)
     if save:

@@ -9,7 +9,7 @@ import typer
 
 import heedful
 from heedful.cli import options
-from heedful.cli.evaluate import Resamples, Seed, Translating, print_notes, read_tests, systems
+from heedful.cli.evaluate import Resamples, Seed, Tokenize, Translating, print_notes, read_tests, systems
 from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError
 
@@ -31,6 +31,7 @@ def report(
     gold_base: options.GoldBase = 0,
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences to show.")] = 10,
     title: Annotated[str, typer.Option(metavar="TEXT", help="The heading [names].", show_default=False)] = "",
+    tokenize: Tokenize = "",
     resamples: Resamples = 1000,
     seed: Seed = 12345,
     beam: options.Beam = 1,
@@ -47,7 +48,10 @@ def report(
     """
     if len(models) < 2:
         raise ConfigError("name at least one model and then the file of test sentences: heedful report MODEL test.tsv")
+    from heedful.metrics import check_tokenizer
+
     *paths, pairs = models
+    check_tokenizer(tokenize)
     options.check_writable("--out", out, ".html")
     if pairs.is_dir():
         raise DataError(f"{pairs} is a folder; the last argument is the file of test sentences")
@@ -67,6 +71,7 @@ def report(
             progress=progress_bar,
             decoding=translating.decoding,
             batch_tokens=batch_tokens,
+            tokenize=tokenize,
         )
     print_notes(made.outputs)
     for too_long in filter(None, made.unaligned):

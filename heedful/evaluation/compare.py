@@ -110,22 +110,23 @@ def compare(  # noqa: PLR0913  (the options of the command)
     resamples: int = RESAMPLES,
     seed: int = SEED,
     batch_tokens: int = 0,
+    tokenize: str = "",
     progress: ProgressBar = no_progress,
     images: str | Path | None = None,
     regions: Sequence[Region] | str | Path | None = None,
 ) -> SystemComparison:
     """Compare two systems on test sentences: which is better, and the sentences where the first is worst.
 
-    Systems, pairs, images and regions are as in `heedful.evaluate`. `by` is the metric of single sentences: chrf, bleu
-    or ter; of captions of images chrf, bleu, cider or rouge. `top` is the number of sentences to keep, of those that
-    the systems translate differently. With `out`, the comparison is written there as an HTML page.
+    Systems, pairs, images, regions and `tokenize` are as in `heedful.evaluate`. `by` is the metric of single sentences:
+    chrf, bleu or ter; of captions of images chrf, bleu, cider or rouge. `top` is the number of sentences to keep, of
+    those that the systems translate differently. With `out`, the comparison is written there as an HTML page.
     """
     check_test(test, resamples)
     choose("metric", by, dict.fromkeys((*SENTENCE_METRICS, *CAPTION_SENTENCE_METRICS)))
     test_set, how = TestSet.of(pairs, images, regions), decoding or heedful.Decoding()
     choose("metric", by, SENTENCE_METRICS if test_set.images is None else CAPTION_SENTENCE_METRICS)
     one, other = (
-        run(system, test_set, how, batch_tokens=batch_tokens, progress=progress)
+        run(system, test_set, how, batch_tokens=batch_tokens, tokenize=tokenize, progress=progress)
         for system in (System.of(first, default="A"), System.of(second, default="B"))
     )
     comparison = compare_stats(one.stats, other.stats, by, test, resamples, seed)

@@ -124,6 +124,7 @@ def evaluate(  # noqa: PLR0913  (the options of the command)
     seed: int = SEED,
     copy_unknown: bool = False,
     batch_tokens: int = 0,
+    tokenize: str = "",
     progress: ProgressBar = no_progress,
     images: str | Path | None = None,
     regions: Sequence[Region] | str | Path | None = None,
@@ -134,7 +135,8 @@ def evaluate(  # noqa: PLR0913  (the options of the command)
     reference) or (source, reference, reference, …); pairs with an empty side are not measured. Each source is
     translated as one sentence. `against` is another system; `test` is the significance test of the difference,
     "randomisation" or "bootstrap". `resamples` are those of the bootstrap, for the intervals; 0 leaves them out.
-    `decoding` has the decoding settings, such as `Decoding(beam=5)`. `progress` makes progress bars (`ProgressBar`).
+    `decoding` has the decoding settings, such as `Decoding(beam=5)`. `tokenize` is the tokenizer of BLEU: one of
+    `heedful.metrics.TOKENIZERS`, or by the references. `progress` makes progress bars (`ProgressBar`).
 
     With `images`, a folder or an archive of pictures, the model captions them: `pairs` are (name of an image, caption),
     and the references of an image are all its captions. The scores are BLEU, chrF, CIDEr-D, ROUGE-L and exact match,
@@ -148,7 +150,15 @@ def evaluate(  # noqa: PLR0913  (the options of the command)
     test_set, how = TestSet.of(pairs, images, regions), decoding or heedful.Decoding()
     systems = [System.of(system)] + ([] if against is None else [System.of(against, default="the other system")])
     outputs = tuple(
-        run(one, test_set, how, copy_unknown=copy_unknown, batch_tokens=batch_tokens, progress=progress)
+        run(
+            one,
+            test_set,
+            how,
+            copy_unknown=copy_unknown,
+            batch_tokens=batch_tokens,
+            tokenize=tokenize,
+            progress=progress,
+        )
         for one in systems
     )
     first, *other = (output.stats for output in outputs)

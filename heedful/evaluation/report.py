@@ -112,13 +112,14 @@ def report(  # noqa: PLR0913  (the options of the command)
     resamples: int = RESAMPLES,
     seed: int = SEED,
     batch_tokens: int = 0,
+    tokenize: str = "",
     progress: ProgressBar = no_progress,
 ) -> EvaluationReport:
     """Evaluate systems on test sentences, and write an HTML page about them to `out`, if it is given.
 
-    Systems and pairs are as in `heedful.evaluate`; a mapping gives the systems names. The others are compared
-    with the first, and the `top` sentences with its lowest chrF are shown, with the attention of each model. With
-    `gold` links, of the pairs that are measured, the links of each model are scored.
+    Systems, pairs and `tokenize` are as in `heedful.evaluate`; a mapping gives the systems names. The others are
+    compared with the first, and the `top` sentences with its lowest chrF are shown, with the attention of each model.
+    With `gold` links, of the pairs that are measured, the links of each model are scored.
     """
     test_set, how = TestSet.of(pairs), decoding or heedful.Decoding()
     named = systems.items() if isinstance(systems, Mapping) else [("", system) for system in systems]
@@ -129,7 +130,15 @@ def report(  # noqa: PLR0913  (the options of the command)
     worst: list[int] = []
     for system, name in zip(chosen, _titles(chosen), strict=True):
         translator = None if system.open is None else system.open()
-        output = run(system, test_set, how, translator=translator, batch_tokens=batch_tokens, progress=progress)
+        output = run(
+            system,
+            test_set,
+            how,
+            translator=translator,
+            batch_tokens=batch_tokens,
+            tokenize=tokenize,
+            progress=progress,
+        )
         outputs.append(output)
         if len(outputs) == 1:
             chrf = output.stats.sentences("chrf")

@@ -25,7 +25,7 @@ from heedful.data.formats import PairFile
 from heedful.data.images import EncodedImage, ImageFiles, LoadedImage
 from heedful.errors import ConfigError, DataError
 from heedful.files import write_whole
-from heedful.metrics import CAPTION_METRICS, TRANSLATION_METRICS, SentenceStats, extract_stats
+from heedful.metrics import CAPTION_METRICS, TRANSLATION_METRICS, SentenceStats, check_tokenizer, extract_stats
 from heedful.metrics.pointing import GoldWord, PointingTable, gold_words, points_right
 from heedful.trace.readout import Readout
 
@@ -341,12 +341,14 @@ def run(
     translator: heedful.Translator | None = None,
     copy_unknown: bool = False,
     batch_tokens: int = 0,
+    tokenize: str = "",
     progress: ProgressBar = no_progress,
 ) -> SystemOutput:
     """Translate a test set, each line as one sentence, and compute the statistics of every metric.
 
     `translator` is the system's model, if it is open already. A test set of images is captioned.
     """
+    check_tokenizer(tokenize)
     lines, rows = test_set.lines, test_set.rows
     notes: list[tuple[str, ...]] = [()] * len(lines)
     pointed: list[PointedLine] = []
@@ -376,7 +378,7 @@ def run(
     with progress(f"scoring {system.name}", len(rows)) as count:
         measured = [text for text, line in zip(texts, lines, strict=True) if line.measured]
         metrics = TRANSLATION_METRICS if test_set.images is None else CAPTION_METRICS
-        stats = extract_stats(measured, [row.references for row in rows], metrics, progress=count)
+        stats = extract_stats(measured, [row.references for row in rows], metrics, count, tokenize=tokenize)
     if not any(gold for gold, _ in pointed):
         return SystemOutput(system.name, texts, notes, stats)
     counts = {**stats.counts, "pointing": np.array([(sum(right), len(right)) for _, right in pointed], dtype=float)}

@@ -60,13 +60,13 @@ class LengthTable:
         }
 
 
-def bleu(outputs: Sequence[str], references: References) -> float:
-    """Return corpus BLEU as sacrebleu computes it (13a tokens, cased), from 0 to 100.
+def bleu(outputs: Sequence[str], references: References, tokenize: str = "") -> float:
+    """Return corpus BLEU as sacrebleu computes it, cased, from 0 to 100; `tokenize` is that of `extract_stats`.
 
     >>> round(bleu(["I am eating now ."], ["I am eating now ."]))
     100
     """
-    return extract_stats(outputs, references, ["bleu"]).scores()["bleu"]
+    return extract_stats(outputs, references, ["bleu"], tokenize=tokenize).scores()["bleu"]
 
 
 def chrf(outputs: Sequence[str], references: References) -> float:

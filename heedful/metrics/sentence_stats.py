@@ -8,16 +8,19 @@ also for the score of some.
 
 from __future__ import annotations
 
+import socket
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.errors import DataError
+from heedful.errors import ConfigError, DataError, ModelError, choose, install_command
 from heedful.metrics.captions import caption_tokens, cider_d, rouge_l
 
 METRICS = {
@@ -31,6 +34,8 @@ METRICS = {
 }
 TRANSLATION_METRICS = ("bleu", "chrf", "ter", "exact")
 CAPTION_METRICS = ("bleu", "chrf", "cider", "rouge", "exact")
+TOKENIZERS = ("13a", "intl", "char", "flores200", "none", "zh")  # of BLEU, by sacrebleu's names
+DOWNLOAD_SECONDS = 30.0  # without an answer, when the model of flores200 is downloaded
 LOWER = frozenset({"ter"})  # the lower the better
 # Sentences counted at once. sacrebleu keeps the n-grams of all their references meanwhile, and from 100 sentences on
 # that end in " ." it warns that they look tokenised.
@@ -68,12 +73,15 @@ def extract_stats(
     references: References,
     metrics: Sequence[str] = TRANSLATION_METRICS,
     progress: Callable[[int], object] = lambda done: None,
+    *,
+    tokenize: str = "",
 ) -> SentenceStats:
     """Return the statistics of translations, or of captions, against their references.
 
     A sentence has one reference or several; empty ones are left out. TER takes far more time than the other metrics
     together. CIDEr-D and ROUGE-L are 100 times what `cider_d` and `rouge_l` give, as papers print them. `progress` is
-    called with the number of sentences done since the last call.
+    called with the number of sentences done since the last call. `tokenize` is the tokenizer of BLEU, one of
+    TOKENIZERS; by default 13a, or zh or char for references in scripts without spaces.
 
     >>> {name: round(score) for name, score in extract_stats(["a b c d"], [["a b c d", "e"]]).scores().items()}
     {'bleu': 100, 'chrf': 100, 'ter': 0, 'exact': 100}
@@ -84,7 +92,7 @@ def extract_stats(
         raise DataError("there is nothing to score: no sentences")
     written, wanted = [_nfc(text) for text in outputs], [_present(one) for one in references]
     tokens = _tokens([text for each in wanted for text in each])
-    extractors = {name: _metric(name, tokens) for name in metrics if name in ("bleu", "chrf", "ter")}
+    extractors = {name: _metric(name, tokens, tokenize) for name in metrics if name in ("bleu", "chrf", "ter")}
     parts: dict[str, list[Any]] = {name: [] for name in metrics}
     for first in range(0, len(written), CHUNK):
         rows = slice(first, first + CHUNK)
@@ -133,14 +141,51 @@ def _present(references: str | Sequence[str]) -> list[str]:
     return [_nfc(text) for text in texts if text.strip()] or [""]
 
 
-def _metric(name: str, tokens: str) -> Any:  # noqa: ANN401  (sacrebleu has no types)
-    """Return sacrebleu's metric."""
+def check_tokenizer(tokenize: str) -> None:
+    """Raise ConfigError for a tokenizer of BLEU that is unknown, and ModelError if its model cannot be had."""
+    if tokenize:
+        choose("tokenizer", tokenize, TOKENIZERS)
+    if tokenize == "flores200":
+        _flores200()
+
+
+def _flores200() -> Any:  # noqa: ANN401  (sacrebleu has no types)
+    """Return BLEU of SentencePiece's subwords, by a model that sacrebleu downloads once."""
+    if find_spec("sentencepiece") is None:
+        raise ConfigError(
+            f"SentencePiece is needed for flores200 and is not installed; get it with: {install_command('opus')}"
+        )
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+    from sacrebleu.utils import SACREBLEU_DIR
+
+    url = SPM_MODELS["flores200"]["url"]
+    path = Path(SACREBLEU_DIR) / "models" / Path(url).name
+    there, seconds = path.exists(), socket.getdefaulttimeout()
+    socket.setdefaulttimeout(DOWNLOAD_SECONDS)  # sacrebleu would wait without end
+    try:
+        return BLEU(tokenize="flores200")
+    except (Exception, SystemExit) as error:
+        if there:
+            raise ModelError(f"{path}: this is not the SentencePiece model of flores200 ({error}); remove it") from None
+        path.unlink(missing_ok=True)  # what was written before the connection broke
+        raise ModelError(
+            f"the tokenizer flores200 needs a SentencePiece model, and it cannot be downloaded ({error}); with a "
+            f"network, try again, or download {url} elsewhere and copy it to {path}"
+        ) from None
+    finally:
+        socket.setdefaulttimeout(seconds)
+
+
+def _metric(name: str, tokens: str, tokenize: str) -> Any:  # noqa: ANN401  (sacrebleu has no types)
+    """Return sacrebleu's metric; `tokens` are by the references, `tokenize` is chosen for BLEU, or ""."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
     if name == "bleu":
-        return BLEU(tokenize=tokens)
+        check_tokenizer(tokenize)
+        return _flores200() if tokenize == "flores200" else BLEU(tokenize=tokenize or tokens)
     if name == "chrf":
         return CHRF()
     metric: Any = TER()

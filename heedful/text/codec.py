@@ -103,7 +103,12 @@ class Codec(ABC):
         if config.kind == "sentencepiece":
             from heedful.text.sentencepiece import SentencePieces
 
-            return SentencePieces.learn(texts, config.size)
+            return SentencePieces.learn(texts, config.size, config.normalization)
+        if config.normalization != "nfkc":
+            raise ConfigError(
+                f"text.normalization={config.normalization} is for text.kind=sentencepiece; text.kind={config.kind} "
+                "applies NFC, which changes no text that is clean"
+            )
         if config.kind == "letters":
             from heedful.text.letters import Letters
 

@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 from heedful.errors import ConfigError, ModelError, foreign, install_command
 from heedful.files import parse_json
 from heedful.text.codec import SPECIALS, UNKNOWN, Codec, replace_surrogates
-from heedful.trace.trace import SPACE, is_space
+from heedful.trace.trace import OTHER_SPACES, SPACE, is_space
 
 MARK = '{"sentencepiece": '  # how the dump of such a codec begins
 GROWTH = 100  # bytes by which a normalizer may replace a character; NFKC makes 33 of one
 PIECE = 1_000  # bytes of a piece: the time to cut a text grows with it; the trainer makes at most 16 characters
 FIELDS = 5_000_000  # of a model, which are read one by one
 ZIPF = 2.7  # added to the rank of a token
+RULES = {"nfkc": "nmt_nfkc", "none": "identity"}  # text.normalization, by SentencePiece's names
 THREADS = 4  # of the trainer: the sums, and so the pieces, depend on it
 
 
@@ -69,14 +70,18 @@ class SentencePieces(Codec):
         self._coded = any(_is_code(token) for token in self.tokens)
         self.gap = "" if SPACE in self._ids else " "
         self._processor = _load(model)
+        self._plain = _normalizer(model) == RULES["none"]
 
     @classmethod
-    def learn(cls, texts: Iterable[str], size: int) -> SentencePieces:
-        """Learn at most `size` tokens from texts: a unigram model, always the same from the same texts."""
-        sentences = [replace_surrogates(text) for text in texts]
-        model = _train(sentences, size) if any(sentences) else b""
+    def learn(cls, texts: Iterable[str], size: int, normalization: str = "nfkc") -> SentencePieces:
+        """Learn at most `size` tokens from texts: a unigram model, always the same from the same texts.
+
+        `normalization` is that of the settings, and part of the model: it cuts all texts after it.
+        """
+        sentences, rule = [replace_surrogates(text) for text in texts], RULES[normalization]
+        model = _train(sentences, size, rule) if any(sentences) else b""
         if not model:  # nothing to learn from: a model is needed all the same, but none of its pieces
-            return cls(_train(["."], 10), SPECIALS)
+            return cls(_train(["."], 10, rule), SPECIALS)
         processor = _load(model)
         pieces = [processor.IdToPiece(i) for i in range(len(processor))]  # the most probable first
         return cls(model, (*SPECIALS, *(piece for piece in pieces if piece not in SPECIALS))[:size])
@@ -142,6 +147,8 @@ class SentencePieces(Codec):
         """Return the language code of each text, if it has one, and the rest."""
         heads: list[list[str]] = [[] for _ in texts]
         bodies = [replace_surrogates(text) for text in texts]
+        if self._plain:  # other spaces separate words as well, which SentencePiece leaves to its normalization
+            bodies = [OTHER_SPACES.sub(" ", text) for text in bodies]
         for row, text in enumerate(bodies):
             if self._coded and text.startswith(">>") and (end := text.find("<<") + 2) > 2:
                 heads[row], bodies[row] = [text[:end]], text[end:]
@@ -271,10 +278,16 @@ def _load(model: bytes) -> Any:  # noqa: ANN401  (the package has no types)
     return processor
 
 
-def _train(sentences: Sequence[str], size: int) -> bytes:
+def _normalizer(model: bytes) -> str:
+    """Return the name of a model's normalization: field 1 of its field 3."""
+    parts = (part for number, part in _fields(memoryview(model)) if number == 3)
+    return next((bytes(name).decode(errors="replace") for part in parts for n, name in _fields(part) if n == 1), "")
+
+
+def _train(sentences: Sequence[str], size: int, rule: str) -> bytes:
     """Return a model that knows all characters and has about `size` pieces; nothing if there is nothing to learn."""
     package = sentencepiece()
-    normalizer = package.SentencePieceNormalizer(rule_name="nmt_nfkc")
+    normalizer = package.SentencePieceNormalizer(rule_name=rule)
     characters = {character for sentence in sentences for character in str(normalizer.Normalize(sentence))}
     into = BytesIO()
     try:
@@ -282,6 +295,7 @@ def _train(sentences: Sequence[str], size: int) -> bytes:
             sentence_iterator=iter(sentences),
             model_writer=into,
             model_type="unigram",
+            normalization_rule_name=rule,
             # It counts <unk>, <s> and </s>; we count <pad>, too. Fewer pieces than characters it refuses to learn.
             vocab_size=max(size - 1, len(characters) + 8),
             hard_vocab_limit=False,

@@ -416,7 +416,8 @@ def learn_codecs(pairs: PairSets, config: Config, reporter: Reporter) -> tuple[C
     text, store = config.text, pairs.training.store
     key = None
     if store.key is not None:
-        which = text.kind, text.size, text.joint, version("tokenizers")
+        which: tuple[object, ...] = text.kind, text.size, text.joint, version("tokenizers")
+        which += (text.normalization,) if text.normalization != "nfkc" else ()
         key = key_of("vocabularies", VERSION, store.key, pairs.training.name, which)
 
     def fill(writer: Writer) -> None:

@@ -94,6 +94,20 @@ def test_the_table(heedful_cli: Run, pairs: Path, tmp_path: Path) -> None:
     assert "bootstrap" not in few
 
 
+def test_the_tokenizer_of_bleu(heedful_cli: Run, pairs: Path, tmp_path: Path) -> None:
+    file = lines(tmp_path / "o", spoiled(3))
+    chosen = ("--tokenize", "char")
+    assert "BLEU: nrefs:1|case:mixed|eff:no|tok:char|" in heedful_cli("evaluate", file, pairs, *chosen).out
+    assert "BLEU: nrefs:1|case:mixed|eff:no|tok:char|" in heedful_cli("compare", file, file, pairs, *chosen).out
+    page = tmp_path / "page.html"
+    assert heedful_cli("report", file, pairs, "--out", page, *chosen).code == 0
+    assert "tok:char" in page.read_text(encoding="utf-8")
+    for command in (("evaluate", file), ("compare", file, file), ("report", file)):
+        code, out, err = heedful_cli(*command, pairs, "--tokenize", "14a")
+        assert (code, out) == (2, "")
+        assert "unknown tokenizer '14a'; choose one of 13a, char, flores200, intl, none, zh" in err
+
+
 @pytest.mark.parametrize("way", ["columns", "names", "files"])
 def test_several_references(heedful_cli: Run, tmp_path: Path, way: str) -> None:
     second, third = spoiled(2, "Y"), ["" if i % 4 else t for i, t in enumerate(TARGETS)]

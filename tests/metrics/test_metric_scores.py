@@ -1,13 +1,17 @@
 """Scores: those of sacrebleu, shared out by length."""
 
+import socket
+import urllib.error
+import urllib.request
+
 import metric_samples
 import pytest
 import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.errors import DataError
-from heedful.metrics import EDGES, bleu, by_length
+from heedful.errors import ConfigError, DataError, ModelError
+from heedful.metrics import EDGES, bleu, by_length, check_tokenizer, extract_stats
 
 OUTPUTS = metric_samples.OUTPUTS[:6]
 REFERENCES = [several[0] for several in metric_samples.REFERENCES[:6]]
@@ -122,3 +126,67 @@ def test_scripts_without_spaces_are_scored_without_them():
     assert "tok:zh" in table.bleu_signature
     assert "tok:char" in by_length([1], ["わたしは学生です"], ["わたしは学生です"]).bleu_signature
     assert "tok:13a" in by_length([1], ["I like 北京 very much"], ["I like 北京 very much"]).bleu_signature
+
+
+def test_the_tokenizer_of_bleu_is_chosen():
+    output, reference = ["Hello, world! It costs $5.00 (five)."], ["Hello world! It costs $5,00 (five)."]
+    for name in ("13a", "intl", "char", "none", "zh"):
+        theirs = sacrebleu.corpus_bleu(output, [reference], tokenize=name).score
+        assert bleu(output, reference, tokenize=name) == pytest.approx(theirs, abs=1e-9)
+        signatures = extract_stats(output, reference, ["bleu", "ter"], tokenize=name).signatures
+        assert f"|tok:{name}|" in signatures["bleu"]
+        assert "|tok:tercom|" in signatures["ter"]
+    assert bleu(output, reference, "none") < bleu(output, reference) < bleu(output, reference, "char")
+    chinese = extract_stats(["我今天早上"], ["我今天早上"], ["bleu", "ter"], tokenize="13a").signatures
+    assert "|tok:13a|" in chinese["bleu"], "what is chosen is used, whatever the script"
+    assert "|tok:zh+tercom|" in chinese["ter"]
+    with pytest.raises(ConfigError, match="unknown tokenizer '14a'.*Did you mean '13a'"):
+        bleu(output, reference, "14a")
+
+
+@pytest.fixture
+def flores(monkeypatch, tmp_path):
+    """The file of the model of flores200, and a list of what was downloaded; downloads fail."""
+    import sacrebleu.utils
+    from sacrebleu.tokenizers import tokenizer_spm
+
+    for module in (sacrebleu.utils, tokenizer_spm):
+        monkeypatch.setattr(module, "SACREBLEU_DIR", str(tmp_path))
+    asked = []
+
+    def no_network(url):
+        asked.append((url, socket.getdefaulttimeout()))
+        raise urllib.error.URLError("no network here")
+
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    url = tokenizer_spm.SPM_MODELS["flores200"]["url"]
+    return tmp_path / "models" / url.rpartition("/")[2], asked
+
+
+def test_flores200_needs_a_model(flores):
+    path, asked = flores
+    for _ in range(2):  # what a failed download leaves is no model
+        with pytest.raises(ModelError, match=f"cannot be downloaded.*no network here.*{path}"):
+            check_tokenizer("flores200")
+    assert [seconds for _, seconds in asked] == [30.0, 30.0]
+    assert socket.getdefaulttimeout() is None
+    path.write_bytes(b"not a model")
+    with pytest.raises(ModelError, match=f"{path}: this is not .*remove it"):
+        bleu(["a"], ["a"], "flores200")
+
+
+def test_flores200_is_sacrebleus(flores):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path, asked = flores
+    path.parent.mkdir()
+    lines = ["the small house is old", "an old house", "a small book", "the book is new"] * 5
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(lines), model_writer=file, vocab_size=24, hard_vocab_limit=False, minloglevel=2
+        )
+    output, reference = ["the small house was old"], ["the small house is very old"]
+    theirs = sacrebleu.corpus_bleu(output, [reference], tokenize="flores200").score
+    assert bleu(output, reference, "flores200") == pytest.approx(theirs, abs=1e-9)
+    stats = extract_stats(output, reference, ["bleu"], tokenize="flores200")
+    assert "|tok:flores200|" in stats.signatures["bleu"]
+    assert not asked

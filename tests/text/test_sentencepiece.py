@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from tokenizer_samples import ANYTHING, CORPUS
 
 from heedful.config import TextConfig
-from heedful.errors import ModelError, install_command
+from heedful.errors import ConfigError, ModelError, install_command
 from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec
 from heedful.text.segments import segments
 from heedful.text.sentencepiece import SentencePieces
 
 pytest.importorskip("sentencepiece")
 quick = settings(max_examples=60, deadline=None)
+ODD = ["½ of it…", "x² ﬁne ™", "Ａ ① ㍿", "क्\u200cष a", "été c’est"]
 TEXTS = [*CORPUS, *(f"{a}{b} {b}{a} fine office" for a in "abcdef" for b in "ghijkl")]
 
 
@@ -54,6 +55,26 @@ def test_two_tokens_of_one_character():
     codec = trained("f i f i n e", "f i n e n", "e i f")
     assert cut(codec, "ﬁ") == [("▁f", "ﬁ"), ("i", "ﬁ"), ("</s>", "")]
     assert codec.encode("n  ﬁ").spans == ((0, 1), (3, 4), (3, 4), (4, 4))
+
+
+def test_text_is_normalised_or_left_as_it_is():
+    plain = Codec.train([*TEXTS, *ODD], TextConfig(kind="sentencepiece", size=300, normalization="none"))
+    nfkc = trained(*TEXTS, *ODD, size=300)
+    assert nfkc.decode(nfkc.encode(ODD[0]).ids) == "1⁄2 of it..."
+    for codec in (plain, Codec.parse(plain.dump())):
+        for text in ODD:
+            assert codec.decode(codec.encode(text).ids) == text
+            assert codec.decode(codec.ids([text])[0]) == text
+    # Other spaces separate words, as they do by NFKC, and spans index the text.
+    assert [part for _, part in cut(plain, "½\u00a0…") if part] == ["½", "…"]
+    assert plain.ids(["½\u00a0of\t…"]) == plain.ids(["½ of …"]) != plain.ids(["½of…"])
+    assert Codec.train([], TextConfig(kind="sentencepiece", size=300, normalization="none")).decode([UNKNOWN]) == "<unk>"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "char"])
+def test_only_sentencepiece_can_leave_text_as_it_is(kind):
+    with pytest.raises(ConfigError, match=f"text.normalization=none is for text.kind=sentencepiece; text.kind={kind}"):
+        Codec.train(TEXTS, TextConfig(kind=kind, size=300, normalization="none"))
 
 
 @given(text=ANYTHING)
