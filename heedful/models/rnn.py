@@ -190,8 +190,8 @@ class RecurrentState:
     def _with(self, other: RecurrentState, both: Callable[[Tensor, Tensor], Tensor]) -> RecurrentState:
         pairs = zip(self.cells, other.cells, strict=True)
         cells = tuple(tuple(both(*pair) for pair in zip(one, two, strict=True)) for one, two in pairs)
-        pairs = ((self.feed, other.feed), (self.position, other.position))
-        feed, position = (None if one is None or two is None else both(one, two) for one, two in pairs)
+        others = ((self.feed, other.feed), (self.position, other.position))
+        feed, position = (None if one is None or two is None else both(one, two) for one, two in others)
         return RecurrentState(cells, feed, position)
 
 
@@ -576,7 +576,8 @@ class Recurrent(nn.Module):
         if not self.window:
             c, weights = attend(scores, h, keep)
         else:
-            p = position.view(queries.shape[:2]) if self.place is None else self.place(queries, keep.sum(1))
+            p = self.place(queries, keep.sum(1)) if self.place is not None else cast(Tensor, position)
+            p = p.view(queries.shape[:2])
             c, weights = local_attend(scores, h, p, self.window_width, keep, peaked=self.place is not None)
         return c.flatten(0, 1), weights.flatten(0, 1)
 
