@@ -71,8 +71,8 @@ def _shortlist(parts: ModelParts) -> list[str]:
         return []
     mean = len(shortlist.candidates) / max(1, len(shortlist.offsets) - 1)
     return [
-        f"shortlist: decoding writes only {len(shortlist.always)} frequent tokens and, on average, {mean:.0f} candidates "
-        "of each source token; --no-shortlist allows all"
+        f"shortlist: decoding writes only {len(shortlist.always)} frequent tokens and, on average, {mean:.0f} "
+        "candidates of each source token; --no-shortlist allows all"
     ]
 
 

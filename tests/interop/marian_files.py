@@ -1,4 +1,4 @@
-"""Writes small models in Marian's own files, and computes what they translate, by its formulas: nothing of heedful's."""
+"""Writes small models in Marian's own files, and computes what they translate, by its formulas, without heedful."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def pad_to(content: bytes, size: int = 256) -> bytes:
 def write_bin(
     settings: dict[str, Any], weights: Arrays, multipliers: dict[str, float] | None = None, bits: int = 8
 ) -> bytes:
-    """Return the content of a .bin; weights with a multiplier are quantised, and have one for activations beside them."""
+    """Return the content of a .bin; weights with a multiplier are quantised, with one for activations beside them."""
     entries: list[tuple[str, int, tuple[int, ...], bytes]] = []
     for name, weight in sorted(weights.items()):
         multiplier = (multipliers or {}).get(name)
@@ -210,7 +210,7 @@ def lexicon(size: int, each: int = 3, seed: int = 2) -> list[list[int]]:
     return [sorted({int(i) for i in pick.integers(0, size, each)}) for _ in range(size)]
 
 
-def student(folder: Path, bits: int = 8, shortlist: bool = True, **settings: Any) -> tuple[dict[str, Any], Arrays]:  # noqa: ANN401
+def student(folder: Path, bits: int = 8, shortlist: bool = True, **settings: Any) -> tuple[dict[str, Any], Arrays]:
     """Write the folder of a student; return its settings and its weights, as rounded."""
     folder.mkdir(parents=True, exist_ok=True)
     model = spm()
@@ -261,7 +261,7 @@ class Reference:
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
         return x * self.weights[f"{name}_ln_scale{suffix}"] + self.weights[f"{name}_ln_bias{suffix}"]
 
-    def around(self, x: Array, name: str, layer: Any) -> Array:  # noqa: ANN401
+    def around(self, x: Array, name: str, layer: Any) -> Array:
         """Return what a sub-layer makes of x."""
         if self.pre:
             return x + layer(self.norm(x, name.removesuffix("_ffn") if "_rnn" in name else name, "_pre"))
