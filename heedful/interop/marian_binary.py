@@ -285,9 +285,9 @@ def _pair(folder: Path, files: Sequence[Path], what: str) -> tuple[Path, Path]:
     by_side = [[path for path in files if any(word in path.name.lower() for word in words)] for words in SIDES]
     if [len(paths) for paths in by_side] != [1, 1] or by_side[0] == by_side[1]:
         raise ModelError(
-            f"{folder}: found {len(files)} {what}{': ' * bool(files)}{_listed(files)}; expected one for both languages, "
-            "or two with src and trg (or source and target) in their names. Or name them in a file config.yml: 'models', "
-            "'vocabs' and 'shortlist', each with a list of files"
+            f"{folder}: found {len(files)} {what}{': ' * bool(files)}{_listed(files)}; expected one for both "
+            "languages, or two with src and trg (or source and target) in their names. Or name them in a file "
+            "config.yml: 'models', 'vocabs' and 'shortlist', each with a list of files"
         )
     return by_side[0][0], by_side[1][0]
 
@@ -607,7 +607,7 @@ class Weight(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Weights:
+class MarianWeights:
     """The weights of a file by name, the settings among them, and a word on their precision."""
 
     weights: dict[str, Weight]

@@ -564,7 +564,8 @@ class Trap:
 
 
 def test_yaml_is_read_as_marian_writes_it_and_no_further() -> None:
-    text = '--- # x\na: 1\nb: 0.5 # half\nc: [1, two, "3"]\nd:\n  - x\n  - false\n- last\ne: ""\nf: ~\n"g h": it\'s\ni: 1e-9\n'
+    text = '--- # x\na: 1\nb: 0.5 # half\nc: [1, two, "3"]\nd:\n  - x\n  - false\n- last\n'
+    text += 'e: ""\nf: ~\n"g h": it\'s\ni: 1e-9\n'
     assert read_yaml(text.encode(), "x") == {
         **{"a": 1, "b": 0.5, "c": [1, "two", "3"], "d": ["x", False, "last"], "e": "", "f": None, "g h": "it's"},
         "i": 1e-9,
