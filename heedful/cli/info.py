@@ -54,8 +54,8 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         "config": parts.config.plain(),
         "files": head["files"],
     }
-    remarks = [*parts.remarks, *_shortlist(parts)]
-    print_json(record) if json else print(_text(record, [*remarks, _read_by(translator), *_alarms(translator)]))
+    lines = [*_shortlist(parts), _read_by(translator), *_alarms(translator)]
+    print_json(record) if json else print(_text(record, lines))
 
 
 def _vocabularies(parts: ModelParts) -> dict[str, int]:
@@ -138,6 +138,7 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
         f"{record['path']}: {ours if record['heedful'] else titles[record['format']]}",
         f"{record['weights']:,} weights; {tokens}",
     ]
+    lines += record["remarks"]
     if notes.get("pairs"):
         lines.append(
             f"trained on {notes['pairs']:,} {'captions' if image else 'pairs'}; weights of step {notes['step']:,}"

@@ -83,7 +83,7 @@ class ModelParts:
 
     Without a read-out, the usual one for such a model is used; `fault` is the error of a damaged read-out file. The
     source is a vocabulary, or in a model that captions images, how these are encoded. `format` is that of the files,
-    "heedful" or the name of one of `heedful.interop.FORMATS`; `remarks` say what was changed when they were read.
+    "heedful" or the name of one of `heedful.interop.FORMATS`, and `remarks` say how they were read.
     """
 
     config: Config

@@ -591,7 +591,7 @@ def _config(files: MarianFiles, settings: Architecture, joint: bool, size: int) 
     return config
 
 
-# MarianWeights
+# Weights
 
 
 class Weight(NamedTuple):
@@ -615,7 +615,7 @@ class MarianWeights:
     remark: str
 
 
-def read_weights(path: Path) -> Weights:
+def read_weights(path: Path) -> MarianWeights:
     """Read a `.bin` or `.npz` file; raises ModelError if anything in it is damaged."""
     try:
         with open_plain(path) as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import math
 import struct
 from collections.abc import Sequence
@@ -233,6 +234,25 @@ def student(folder: Path, bits: int = 8, shortlist: bool = True, **settings: Any
         named["shortlist"] = ["lex.50.50.xxyy.s2t.bin", False]
     (folder / "config.intgemm8bitalpha.yml").write_text(yaml(named))
     return settings, weights
+
+
+def opus(folder: Path) -> tuple[dict[str, Any], Arrays, list[str]]:
+    """Write a folder as OPUS-MT publishes them, without its file of settings; return settings, weights and tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, target = spm(60, 3), spm(66, 5)
+    tokens = ["</s>", "<unk>", *sorted({*pieces(source)[2:], *pieces(target)[2:]}), "'x\"", "<s>"]
+    changes = {"transformer-decoder-autoreg": "self-attention", "transformer-ffn-activation": "swish"}
+    settings = {**SETTINGS, **changes, "dim-vocabs": [len(tokens)] * 2}
+    weights = random_weights(settings)
+    write_npz(folder / OPUS, settings, weights)
+    (folder / "source.spm").write_bytes(source)
+    (folder / "target.spm").write_bytes(target)
+    lines = (f"{json.dumps(token, ensure_ascii=i % 2 > 0)}: {i}\n" for i, token in enumerate(tokens))
+    (folder / "opus.vocab.yml").write_text("".join(lines))
+    return settings, weights, tokens
+
+
+OPUS = "opus.model1.npz.best-perplexity.npz"
 
 
 class Reference:

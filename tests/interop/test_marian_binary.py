@@ -119,23 +119,11 @@ def test_scores_and_guided_weights_are_those_of_the_formulas(tmp_path: Path, kin
 
 
 def test_an_npz_with_lists_of_tokens_is_opened_as_opus_mt_was_published(tmp_path: Path) -> None:
-    source, target = files.spm(60, 3), files.spm(66, 5)
-    tokens = ["</s>", "<unk>", *sorted({*files.pieces(source)[2:], *files.pieces(target)[2:]}), "'x\"", "<s>"]
-    settings = {**files.SETTINGS, **{k.replace("_", "-"): v for k, v in OTHER.items()}, "dim-vocabs": [len(tokens)] * 2}
-    weights = files.random_weights(settings)
-    files.write_npz(tmp_path / "opus.model1.npz.best-perplexity.npz", settings, weights)
-    (tmp_path / "source.spm").write_bytes(source)
-    (tmp_path / "target.spm").write_bytes(target)
-    (tmp_path / "opus.vocab.yml").write_text(
-        "".join(f"{json.dumps(t, ensure_ascii=i % 2 > 0)}: {i}\n" for i, t in enumerate(tokens))
-    )
-    named = {
-        "models": ["opus.model1.npz.best-perplexity.npz"],
-        "vocabs": ["opus.vocab.yml"] * 2,
-        "relative-paths": True,
-    }
-    for path in (tmp_path, tmp_path / "opus.model1.npz.best-perplexity.npz", tmp_path / "decoder.yml"):
-        (tmp_path / "decoder.yml").write_text(files.yaml(named))
+    settings, weights, tokens = files.opus(tmp_path)
+    named = {"models": [files.OPUS], "vocabs": ["opus.vocab.yml"] * 2, "relative-paths": True}
+    for path in (tmp_path, tmp_path / files.OPUS, tmp_path / "decoder.yml"):
+        if path.suffix == ".yml":
+            path.write_text(files.yaml(named))
         parts = read_marian_binary(path, CPU)
         assert parts.source_codec.token(len(tokens) + 1) == "<s>_"  # <pad> and <s> are added before
         rows = parts.source_codec.ids(SENTENCES)
@@ -153,7 +141,6 @@ def test_an_npz_with_lists_of_tokens_is_opened_as_opus_mt_was_published(tmp_path
         for row, output in zip(ids, written, strict=True):
             expected = model.greedy(row, 9)
             assert output == (expected if expected[-1] == 0 else [*expected[:-1], 0])
-        (tmp_path / "decoder.yml").unlink() if path == tmp_path else None
 
 
 @pytest.mark.parametrize("how", [{}, {"beam": 3}], ids=["greedy", "beam"])
