@@ -6,6 +6,7 @@ python benchmarks/attack_files.py --kinds traces --only 17        one mutation a
 | kind | what is damaged | what is done with it |
 |---|---|---|
 | models | a file of a model folder: heedful's own of four kinds, a Marian folder, a checkpoint | opened; translates |
+| students | a file of a folder in Marian's own files: a student with its shortlist, an OPUS-MT `.npz` | as models |
 | caches | a file of the cache of prepared pairs | the pairs, vocabularies and tokens are prepared again |
 | pairs | a file of sentence pairs: TSV, CSV, JSON lines, gzip | read and cleaned |
 | links | a file of word links | read with its pairs |
@@ -86,7 +87,7 @@ class Mutator:
         ways: list[Callable[[Path, Sequence[Path]], str]] = [*[self.edit_bytes] * 6, *[self.replace] * 2, self.swap]
         if path.suffix == ".json" and path.is_file():
             ways += [self.edit_json] * 9
-        elif path.suffix in (".tsv", ".csv", ".jsonl", ".txt", ".links", ".gold"):
+        elif path.suffix in (".tsv", ".csv", ".jsonl", ".txt", ".links", ".gold", ".yml"):
             ways += [self.edit_lines] * 9
         way = self.pick.choice(ways)
         return f"{way.__name__} {path.name}: {way(path, others)}"
@@ -454,6 +455,35 @@ class Models(Kind):
         return digest(translator.config, done.text, done.score, done.trace.words())
 
 
+class Students(Models):
+    """Folders of Marian's own files: a student with 8 bits and a shortlist, and an .npz with lists of tokens."""
+
+    def make(self) -> None:
+        """Write them, as the tests do."""
+        sys.path.insert(0, str(ROOT / "tests" / "interop"))
+        import marian_files
+
+        marian_files.student(self.folder / "student")
+        marian_files.opus(self.folder / "opus")
+
+    def spoil(self, case: Case, pick: random.Random) -> None:
+        """Damage a file; of a .bin or a shortlist often in its head, where the sizes are."""
+        name = pick.choice(("student", "student", "opus"))
+        folder = case.folder / name
+        shutil.copytree(self.folder / name, folder)
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        path, case.free = pick.choice(files), True
+        if path.suffix in (".bin", ".npz") and pick.random() < 0.4:
+            content, at = bytearray(path.read_bytes()), 0
+            at = pick.randrange(0, min(len(content) - 8, 6000), 4)
+            value = pick.choice((0, 1, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1))
+            content[at : at + 8] = value.to_bytes(8, "little")
+            path.write_bytes(content)
+            case.said.append(f"{name}: {value} at {at} of {path.name}")
+            return
+        case.said.append(f"{name}: {Mutator(pick).damage(path, files)}")
+
+
 def seal(folder: Path) -> bool:
     """Make all checksums of a model folder fit; return whether that could be done."""
     from heedful.errors import ModelError
@@ -679,6 +709,7 @@ class Traces(Kind):
 
 KINDS: dict[str, type[Kind]] = {
     "models": Models,
+    "students": Students,
     "caches": Caches,
     "pairs": Pairs,
     "links": Links,

@@ -45,7 +45,9 @@ def compare(name: str, ours: list[str], theirs: list[str], texts: list[str], sec
     """Print how many outputs are the same, and the others."""
     different = [i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]]
     same = len(texts) - len(different)
-    print(f"{name}: {same} of {len(texts)} the same ({same / len(texts):.1%}); {seconds / len(texts) * 1000:.1f} ms each")
+    print(
+        f"{name}: {same} of {len(texts)} the same ({same / len(texts):.1%}); {seconds / len(texts) * 1000:.1f} ms each"
+    )
     for i in different[:shown]:
         print(f"  {i + 1}: {texts[i]}\n    heedful {ours[i]}\n    engine  {theirs[i]}")
 

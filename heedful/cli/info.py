@@ -54,8 +54,8 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         "config": parts.config.plain(),
         "files": head["files"],
     }
-    remarks = [*parts.remarks, *_shortlist(parts)]
-    print_json(record) if json else print(_text(record, [*remarks, _read_by(translator), *_alarms(translator)]))
+    lines = [*_shortlist(parts), _read_by(translator), *_alarms(translator)]
+    print_json(record) if json else print(_text(record, lines))
 
 
 def _vocabularies(parts: ModelParts) -> dict[str, int]:
@@ -71,8 +71,8 @@ def _shortlist(parts: ModelParts) -> list[str]:
         return []
     mean = len(shortlist.candidates) / max(1, len(shortlist.offsets) - 1)
     return [
-        f"shortlist: decoding writes only {len(shortlist.always)} frequent tokens and, on average, {mean:.0f} candidates "
-        "of each source token; --no-shortlist allows all"
+        f"shortlist: decoding writes only {len(shortlist.always)} frequent tokens and, on average, {mean:.0f} "
+        "candidates of each source token; --no-shortlist allows all"
     ]
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from heedful.errors import ConfigError, NotFiniteError, check_value, choose
 from heedful.models import Memory, Seq2Seq
-from heedful.models.shortlist import Scorer
 from heedful.text import END, PAD, START
 
 PENALTIES = ("gnmt", "length", "none")
@@ -176,15 +175,11 @@ def log_probs_(logits: Tensor) -> Tensor:
 
 
 def next_log_probs(model: Seq2Seq, hidden: Tensor, memory: Memory, some: slice | None = None) -> Tensor:
-    """Return the log-probability of each token that may follow, after any token for each hypothesis.  (B·K, D) -> (B·K, V).
+    """Return the log-probability of each token that may follow, -∞ for others.  (B·K, D) -> (B·K, V).
 
-    With a shortlist, it is that among the allowed tokens, and -∞ for others. `hidden` may be of `some` sentences only.
+    With a shortlist, it is that among the allowed tokens. `hidden` may be that of `some` sentences of the memory only.
     """
-    allowed = memory.allowed
-    if allowed is None:
-        return log_probs_(model.logits(hidden))
-    scorer = cast(Scorer, model)  # only models with a shortlist allow some tokens
-    return log_probs_((allowed if some is None else allowed.part(some, scorer)).logits(scorer, hidden))
+    return log_probs_(memory.logits(model, hidden, some))
 
 
 def best(scores: Tensor, k: int, plus: Tensor | None = None) -> tuple[Tensor, Tensor]:

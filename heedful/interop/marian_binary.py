@@ -2,7 +2,7 @@
 
 | file | what it has |
 |---|---|
-| `config*.yml`, `decoder.yml` | the names of the others: `models`, `vocabs`, `shortlist`; without it they are found by their names |
+| `config*.yml`, `decoder.yml` | the names of the others: `models`, `vocabs`, `shortlist`; not necessary |
 | `*.npz` | weights as numpy writes them, in fp32, and the settings, `special:model.yml` |
 | `*.bin` | the same in a format of Marian's own; a student's matrices have 8 bits (intgemm) |
 | `*.spm` | a SentencePiece model, with the ids of its pieces; `vocab.yml` has the ids instead, where there is one |
@@ -73,7 +73,7 @@ def is_marian_binary(path: Path) -> bool:
 
 def read_marian_binary(path: Path, device: torch.device | None = None) -> ModelParts:
     """Read a folder of Marian's own files, or that of the one given; raises ModelError for what is not supported."""
-    files = Files.find(path)
+    files = MarianFiles.find(path)
     weights = read_weights(files.model)
     try:
         settings = Architecture.build(weights.settings)
@@ -115,7 +115,7 @@ def read_marian_binary(path: Path, device: torch.device | None = None) -> ModelP
 
 
 @dataclass(frozen=True)
-class Files:
+class MarianFiles:
     """The files of a model: its weights, and for each language a SentencePiece model and, or None, a list of ids."""
 
     model: Path
@@ -127,7 +127,7 @@ class Files:
     remarks: tuple[str, ...] = ()
 
     @classmethod
-    def find(cls, path: Path) -> Files:
+    def find(cls, path: Path) -> MarianFiles:
         """Return the files that a file of settings names, or else those with the usual names."""
         folder = path if path.is_dir() else path.parent
         named, where = {}, folder
@@ -254,8 +254,8 @@ def _vocabulary_files(
     for path in (source, target):
         if path.suffix not in (".spm", *YAML):
             raise ModelError(
-                f"{where}: {path.name} is not a vocabulary that is read; these are SentencePiece models (.spm), and lists "
-                "of tokens (.yml) with SentencePiece models beside them"
+                f"{where}: {path.name} is not a vocabulary that is read; these are SentencePiece models (.spm), and "
+                "lists of tokens (.yml) with SentencePiece models beside them"
             )
     lists_of = tuple(path if path.suffix in YAML else None for path in (source, target))
     if any(lists_of):
@@ -264,7 +264,7 @@ def _vocabulary_files(
             bpe = [path for path in folder.iterdir() if path.suffix in (".bpe", ".codes") or "bpe" in path.suffixes]
             also = f"; {_listed(bpe)} is another kind of subwords, which is not supported" if bpe else ""
             raise ModelError(
-                f"{folder}: {source.name} lists tokens, but there is no SentencePiece model (source.spm and target.spm) "
+                f"{folder}: {source.name} lists tokens, but there is no SentencePiece model (source.spm, target.spm) "
                 f"that cuts texts into them{also}"
             )
         found = _pair(folder, models, "SentencePiece models (.spm)")
@@ -285,9 +285,9 @@ def _pair(folder: Path, files: Sequence[Path], what: str) -> tuple[Path, Path]:
     by_side = [[path for path in files if any(word in path.name.lower() for word in words)] for words in SIDES]
     if [len(paths) for paths in by_side] != [1, 1] or by_side[0] == by_side[1]:
         raise ModelError(
-            f"{folder}: found {len(files)} {what}{': ' * bool(files)}{_listed(files)}; expected one for both languages, or "
-            "two with src and trg (or source and target) in their names. Or name them in a file config.yml: 'models', "
-            "'vocabs' and 'shortlist', each with a list of files"
+            f"{folder}: found {len(files)} {what}{': ' * bool(files)}{_listed(files)}; expected one for both "
+            "languages, or two with src and trg (or source and target) in their names. Or name them in a file "
+            "config.yml: 'models', 'vocabs' and 'shortlist', each with a list of files"
         )
     return by_side[0][0], by_side[1][0]
 
@@ -541,7 +541,7 @@ class Architecture(NamedTuple):
         return layer
 
     def readout(self, config: Config) -> Readout:
-        """Return the read-out by the guided head: in training with alignments, Marian guides the first head of a layer."""
+        """Return the read-out by the guided head: Marian trains the first head of a layer with word alignments."""
         layer = self.guided_layer()
         label = f"guided head (layer {layer}, head 1)"
         chosen = "the head that Marian trains with word alignments, by transformer-guided-alignment-layer"
@@ -580,7 +580,7 @@ OFF = (
 )
 
 
-def _config(files: Files, settings: Architecture, joint: bool, size: int) -> Config:
+def _config(files: MarianFiles, settings: Architecture, joint: bool, size: int) -> Config:
     text = {"kind": "sentencepiece", "size": size, "joint": joint, "max_length": files.max_length}
     try:
         config = Config.build({"model": settings.model_settings(), "text": text})
@@ -607,7 +607,7 @@ class Weight(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Weights:
+class MarianWeights:
     """The weights of a file by name, the settings among them, and a word on their precision."""
 
     weights: dict[str, Weight]
@@ -615,7 +615,7 @@ class Weights:
     remark: str
 
 
-def read_weights(path: Path) -> Weights:
+def read_weights(path: Path) -> MarianWeights:
     """Read a `.bin` or `.npz` file; raises ModelError if anything in it is damaged."""
     try:
         with open_plain(path) as file:
@@ -637,7 +637,7 @@ def read_weights(path: Path) -> Weights:
         remark = f"weights: {' and '.join(map(str, kinds))} bits, widened to fp32, in which everything is computed"
     elif any(array.numbers.dtype == np.float16 for array in arrays.values()):
         remark = "weights: fp16, widened to fp32, in which everything is computed"
-    return Weights(arrays, settings, remark)
+    return MarianWeights(arrays, settings, remark)
 
 
 def _read_bin(file: io.BufferedReader, size: int) -> dict[str, Weight]:
@@ -763,7 +763,7 @@ def _array(name: str, raw: bytes, size: int) -> Array:
     return numbers.reshape(shape, order="F" if by_columns else "C")
 
 
-def _fill(model: Network, settings: Architecture, file: Weights, sides: Sequence[Vocabulary]) -> Network:
+def _fill(model: Network, settings: Architecture, file: MarianWeights, sides: Sequence[Vocabulary]) -> Network:
     """Load the weights into a model on the meta device; raises ModelError if they do not match."""
     left, source, target = dict(file.weights), *sides
     filled: dict[str, Tensor] = {}
@@ -845,7 +845,7 @@ def _fill(model: Network, settings: Architecture, file: Weights, sides: Sequence
 
 
 class Vocabulary(NamedTuple):
-    """A SentencePiece model, the tokens in heedful's order, and Marian's id of each; -1 for a token it does not have."""
+    """A SentencePiece model, the tokens in heedful's order, and Marian's id of each, -1 where it has none."""
 
     model: bytes
     tokens: tuple[str, ...]
@@ -865,7 +865,7 @@ class Vocabulary(NamedTuple):
         return ids
 
 
-def _vocabularies(files: Files, settings: Architecture) -> list[Vocabulary]:
+def _vocabularies(files: MarianFiles, settings: Architecture) -> list[Vocabulary]:
     sides = []
     for spm, ids, size in zip((files.source, files.target), files.lists, settings.dim_vocabs, strict=True):
         if sides and (spm, ids) == (files.source, files.lists[0]):
@@ -940,8 +940,8 @@ def read_shortlist(path: Path, sides: Sequence[Vocabulary], copied: bool) -> Sho
         raise ModelError(f"{path}: this is not a binary shortlist of Marian; it begins with {raw[:8].hex()}")
     if len(raw) != SHORTLIST_HEADER + 8 * offsets_size + 4 * size:
         raise ModelError(
-            f"{path}: has {len(raw):,} bytes, but its head says {offsets_size:,} offsets of 8 bytes and {size:,} tokens "
-            "of 4; the file is damaged"
+            f"{path}: has {len(raw):,} bytes, but its head says {offsets_size:,} offsets of 8 bytes and {size:,} "
+            "tokens of 4; the file is damaged"
         )
     if offsets_size != S + 1:
         raise ModelError(f"{path}: is for {offsets_size - 1:,} source tokens, but the vocabulary has {S:,}")

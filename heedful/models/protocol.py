@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.errors import ConfigError
-from heedful.models.shortlist import Allowed
+from heedful.models.shortlist import Allowed, Scorer
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Memory:
     `keys` are the keys of each attention (and the values, where they are not h); `last` are a recurrent encoder's last
     states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if needed.
     Everything is batch first, so that rows can be selected. `padded` is False if there is certainly no padding;
-    `zeroed` is True if the keys are certainly 0 there, where otherwise they may be anything, also NaN. `allowed` are the
-    tokens that may be decoded, in a model with a shortlist. `unread` is the number of tokens at the end of each source
-    that `keep` masks as if they were padding: 1 where `</s>` is not read.
+    `zeroed` is True if the keys are certainly 0 there, where otherwise they may be anything, also NaN. `allowed` are
+    the tokens that may be decoded, in a model with a shortlist. `unread` is the number of tokens at the end of each
+    source that `keep` masks as if they were padding: 1 where `</s>` is not read.
     """
 
     h: Tensor
@@ -35,6 +35,16 @@ class Memory:
     zeroed: bool = False
     allowed: Allowed | None = None
     unread: int = 0
+
+    def logits(self, model: Seq2Seq, hidden: Tensor, some: slice | None = None) -> Tensor:
+        """Return the scores of all tokens, -∞ for those that are not allowed.  (B·K, D) -> (B·K, V).
+
+        `hidden` may be that of `some` sentences side by side. The caller may overwrite the scores.
+        """
+        if self.allowed is None:
+            return model.logits(hidden)
+        scorer = cast(Scorer, model)  # only models with a shortlist allow some tokens
+        return (self.allowed if some is None else self.allowed.part(some, scorer)).logits(scorer, hidden)
 
     def select(self, rows: Tensor) -> Memory:
         """Return the memory of some sentences, in the order of `rows`."""

@@ -94,7 +94,7 @@ class Allowed:
 
 
 class Shortlist:
-    """For each source token i its candidates, `candidates[offsets[i]:offsets[i + 1]]`, and tokens that `always` may follow.
+    """For each source token i its candidates, `candidates[offsets[i]:offsets[i + 1]]`, and what may `always` follow.
 
     Where both languages share their vocabulary, a source token may be copied: then it is a candidate of its own.
     """

@@ -656,7 +656,7 @@ class Transformer(Packable):
         return Memory(h, keep, keys, (), inside, padded, allowed=self._allowed(x, keep), unread=self.unread)
 
     def _allowed(self, x: Tensor, keep: Tensor) -> Allowed | None:
-        """Return the tokens that may be decoded, if there is a shortlist; training needs all.  x (B, S), keep (B, S)."""
+        """Return the tokens that may be decoded, if there is a shortlist; training needs all.  x, keep (B, S)."""
         if self.shortlist is None or self.training:
             return None
         self.shortlist = self.shortlist.to(x.device)

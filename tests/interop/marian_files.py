@@ -1,9 +1,10 @@
-"""Writes small models in Marian's own files, and computes what they translate, by its formulas: nothing of heedful's."""
+"""Writes small models in Marian's own files, and computes what they translate, by its formulas, without heedful."""
 
 from __future__ import annotations
 
 import functools
 import io
+import json
 import math
 import struct
 from collections.abc import Sequence
@@ -165,7 +166,7 @@ def pad_to(content: bytes, size: int = 256) -> bytes:
 def write_bin(
     settings: dict[str, Any], weights: Arrays, multipliers: dict[str, float] | None = None, bits: int = 8
 ) -> bytes:
-    """Return the content of a .bin; weights with a multiplier are quantised, and have one for activations beside them."""
+    """Return the content of a .bin; weights with a multiplier are quantised, with one for activations beside them."""
     entries: list[tuple[str, int, tuple[int, ...], bytes]] = []
     for name, weight in sorted(weights.items()):
         multiplier = (multipliers or {}).get(name)
@@ -210,7 +211,7 @@ def lexicon(size: int, each: int = 3, seed: int = 2) -> list[list[int]]:
     return [sorted({int(i) for i in pick.integers(0, size, each)}) for _ in range(size)]
 
 
-def student(folder: Path, bits: int = 8, shortlist: bool = True, **settings: Any) -> tuple[dict[str, Any], Arrays]:  # noqa: ANN401
+def student(folder: Path, bits: int = 8, shortlist: bool = True, **settings: Any) -> tuple[dict[str, Any], Arrays]:
     """Write the folder of a student; return its settings and its weights, as rounded."""
     folder.mkdir(parents=True, exist_ok=True)
     model = spm()
@@ -233,6 +234,25 @@ def student(folder: Path, bits: int = 8, shortlist: bool = True, **settings: Any
         named["shortlist"] = ["lex.50.50.xxyy.s2t.bin", False]
     (folder / "config.intgemm8bitalpha.yml").write_text(yaml(named))
     return settings, weights
+
+
+def opus(folder: Path) -> tuple[dict[str, Any], Arrays, list[str]]:
+    """Write a folder as OPUS-MT publishes them, without its file of settings; return settings, weights and tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, target = spm(60, 3), spm(66, 5)
+    tokens = ["</s>", "<unk>", *sorted({*pieces(source)[2:], *pieces(target)[2:]}), "'x\"", "<s>"]
+    changes = {"transformer-decoder-autoreg": "self-attention", "transformer-ffn-activation": "swish"}
+    settings = {**SETTINGS, **changes, "dim-vocabs": [len(tokens)] * 2}
+    weights = random_weights(settings)
+    write_npz(folder / OPUS, settings, weights)
+    (folder / "source.spm").write_bytes(source)
+    (folder / "target.spm").write_bytes(target)
+    lines = (f"{json.dumps(token, ensure_ascii=i % 2 > 0)}: {i}\n" for i, token in enumerate(tokens))
+    (folder / "opus.vocab.yml").write_text("".join(lines))
+    return settings, weights, tokens
+
+
+OPUS = "opus.model1.npz.best-perplexity.npz"
 
 
 class Reference:
@@ -261,7 +281,7 @@ class Reference:
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
         return x * self.weights[f"{name}_ln_scale{suffix}"] + self.weights[f"{name}_ln_bias{suffix}"]
 
-    def around(self, x: Array, name: str, layer: Any) -> Array:  # noqa: ANN401
+    def around(self, x: Array, name: str, layer: Any) -> Array:
         """Return what a sub-layer makes of x."""
         if self.pre:
             return x + layer(self.norm(x, name.removesuffix("_ffn") if "_rnn" in name else name, "_pre"))

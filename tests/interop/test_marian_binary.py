@@ -27,7 +27,13 @@ from heedful.text import END, SPECIALS, pad
 pytest.importorskip("sentencepiece")
 
 CPU = torch.device("cpu")
-SENTENCES = ["the old cat", "we know the small dog of the king", "wir essen heute", "a", "you never sing near my garden"]
+SENTENCES = [
+    "the old cat",
+    "we know the small dog of the king",
+    "wir essen heute",
+    "a",
+    "you never sing near my garden",
+]
 
 
 def theirs(parts: ModelParts, ids: tuple[int, ...] | list[int], target: bool = False) -> list[int]:
@@ -37,7 +43,7 @@ def theirs(parts: ModelParts, ids: tuple[int, ...] | list[int], target: bool = F
     return [0 if i == END else 1 if i == 1 else names.index(codec.token(i)) for i in ids]
 
 
-def decode(parts: ModelParts, limit: int = 12, **settings: Any) -> list[list[int]]:  # noqa: ANN401
+def decode(parts: ModelParts, limit: int = 12, **settings: Any) -> list[list[int]]:
     """Return Marian's ids of what is decoded for all sentences, in one batch."""
     rows = parts.source_codec.ids(SENTENCES)
     x = torch.from_numpy(pad(rows))
@@ -45,13 +51,17 @@ def decode(parts: ModelParts, limit: int = 12, **settings: Any) -> list[list[int
         memory = parts.model.encode(x, x != 0)
         limits = [limit] * len(rows)
         how = Decoding(**settings)
-        found = [one[0] for one in beam(parts.model, memory, limits, how)] if how.beam > 1 else greedy(
-            parts.model, memory, limits, how
+        found = (
+            [one[0] for one in beam(parts.model, memory, limits, how)]
+            if how.beam > 1
+            else greedy(parts.model, memory, limits, how)
         )
     return [theirs(parts, one.ids, target=True) for one in found]
 
 
-def reference(parts: ModelParts, made: tuple[Any, files.Arrays], limit: int = 12, short: bool = False) -> list[list[int]]:
+def reference(
+    parts: ModelParts, made: tuple[Any, files.Arrays], limit: int = 12, short: bool = False
+) -> list[list[int]]:
     """Return what Marian's formulas give."""
     model, outputs = files.Reference(*made), []
     for row in parts.source_codec.ids(SENTENCES):
@@ -109,30 +119,28 @@ def test_scores_and_guided_weights_are_those_of_the_formulas(tmp_path: Path, kin
 
 
 def test_an_npz_with_lists_of_tokens_is_opened_as_opus_mt_was_published(tmp_path: Path) -> None:
-    source, target = files.spm(60, 3), files.spm(66, 5)
-    tokens = ["</s>", "<unk>", *sorted({*files.pieces(source)[2:], *files.pieces(target)[2:]}), "'x\"", "<s>"]
-    settings = {**files.SETTINGS, **{k.replace("_", "-"): v for k, v in OTHER.items()}, "dim-vocabs": [len(tokens)] * 2}
-    weights = files.random_weights(settings)
-    files.write_npz(tmp_path / "opus.model1.npz.best-perplexity.npz", settings, weights)
-    (tmp_path / "source.spm").write_bytes(source)
-    (tmp_path / "target.spm").write_bytes(target)
-    (tmp_path / "opus.vocab.yml").write_text("".join(f"{json.dumps(t, ensure_ascii=i % 2 > 0)}: {i}\n" for i, t in enumerate(tokens)))
-    named = {"models": ["opus.model1.npz.best-perplexity.npz"], "vocabs": ["opus.vocab.yml"] * 2, "relative-paths": True}
-    for path in (tmp_path, tmp_path / "opus.model1.npz.best-perplexity.npz", tmp_path / "decoder.yml"):
-        (tmp_path / "decoder.yml").write_text(files.yaml(named))
+    settings, weights, tokens = files.opus(tmp_path)
+    named = {"models": [files.OPUS], "vocabs": ["opus.vocab.yml"] * 2, "relative-paths": True}
+    for path in (tmp_path, tmp_path / files.OPUS, tmp_path / "decoder.yml"):
+        if path.suffix == ".yml":
+            path.write_text(files.yaml(named))
         parts = read_marian_binary(path, CPU)
         assert parts.source_codec.token(len(tokens) + 1) == "<s>_"  # <pad> and <s> are added before
         rows = parts.source_codec.ids(SENTENCES)
-        ids = [[0 if i == END else 1 if i == 1 else tokens.index(parts.source_codec.token(i)) for i in row] for row in rows]
+        ids = [
+            [0 if i == END else 1 if i == 1 else tokens.index(parts.source_codec.token(i)) for i in row] for row in rows
+        ]
         x = torch.from_numpy(pad(rows))
         with torch.inference_mode():
             found = greedy(parts.model, parts.model.encode(x, x != 0), [9] * len(rows))
-        written = [[0 if i == END else tokens.index(parts.target.token(i).replace("<s>_", "<s>")) for i in one.ids] for one in found]
+        written = [
+            [0 if i == END else tokens.index(parts.target.token(i).replace("<s>_", "<s>")) for i in one.ids]
+            for one in found
+        ]
         model = files.Reference(settings, weights)
         for row, output in zip(ids, written, strict=True):
             expected = model.greedy(row, 9)
             assert output == (expected if expected[-1] == 0 else [*expected[:-1], 0])
-        (tmp_path / "decoder.yml").unlink() if path == tmp_path else None
 
 
 @pytest.mark.parametrize("how", [{}, {"beam": 3}], ids=["greedy", "beam"])
@@ -153,17 +161,18 @@ def test_a_shortlist_is_that_of_the_sentence_and_not_of_its_batch(tmp_path: Path
             assert set(theirs(parts, one.ids, target=True)) <= some
 
 
-def _memory(parts: ModelParts, texts: list[str]) -> Any:  # noqa: ANN401
+def _memory(parts: ModelParts, texts: list[str]) -> Any:
     x = torch.from_numpy(pad(parts.source_codec.ids(texts)))
     with torch.inference_mode():
         return parts.model.encode(x, x != 0)
 
 
-def test_all_ways_of_decoding_obey_the_shortlist(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["student", "self-attention"])
+def test_all_ways_of_decoding_obey_the_shortlist(tmp_path: Path, kind: str) -> None:
     from heedful.decoding import ContinuousBatch, SlotDecoder
     from heedful.decoding.ensemble import Ensemble
 
-    files.student(tmp_path / "m", **OTHER)
+    files.student(tmp_path / "m", **KINDS[kind])
     parts = open_parts(tmp_path / "m", CPU)
     limits = [9] * len(SENTENCES)
     expected = [one.ids for one in greedy(parts.model, _memory(parts, SENTENCES), limits)]
@@ -219,7 +228,11 @@ def test_a_damaged_shortlist_of_a_heedful_folder_is_refused(tmp_path: Path) -> N
     files.student(tmp_path / "m")
     write_model(tmp_path / "ours", open_parts(tmp_path / "m", CPU))
     tensors = {name: t.clone() for name, t in load_file(tmp_path / "ours" / "shortlist.safetensors").items()}
-    for name, change in (("offsets", lambda t: t.flip(0)), ("candidates", lambda t: t + 10**6), ("always", lambda t: t - 9)):
+    for name, change in (
+        ("offsets", lambda t: t.flip(0)),
+        ("candidates", lambda t: t + 10**6),
+        ("always", lambda t: t - 9),
+    ):
         content = save({**tensors, name: change(tensors[name]).contiguous()})
         _replace_file(tmp_path / "ours", "shortlist.safetensors", content)
         with pytest.raises(ModelError, match=f"shortlist.safetensors.*{name if name != 'offsets' else 'offset'}"):
@@ -298,7 +311,7 @@ def _copy(name: str, other: str) -> Damage:
     return lambda folder: (folder / other).write_bytes((folder / name).read_bytes())
 
 
-def _config(**changes: Any) -> Damage:  # noqa: ANN401
+def _config(**changes: Any) -> Damage:
     def change(folder: Path) -> None:
         path = folder / "config.intgemm8bitalpha.yml"
         settings = read_yaml(path.read_bytes(), "x")
@@ -412,7 +425,6 @@ BYTES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
-
 @pytest.mark.parametrize("what", BYTES)
 def test_a_damaged_bin_is_refused(tmp_path: Path, what: str) -> None:
     files.student(tmp_path)
@@ -480,7 +492,9 @@ def _npz(tmp_path: Path) -> tuple[Path, dict[str, Any], files.Arrays]:
 
 def test_an_npz_is_limited_in_what_it_unpacks_to(tmp_path: Path) -> None:
     path, settings, weights = _npz(tmp_path)
-    assert decode(read_marian_binary(tmp_path, CPU)) == reference(read_marian_binary(tmp_path, CPU), (settings, weights))
+    assert decode(read_marian_binary(tmp_path, CPU)) == reference(
+        read_marian_binary(tmp_path, CPU), (settings, weights)
+    )
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros.npy", bytes(20_000_000))
     with pytest.raises(ModelError, match="unpacks to"):
@@ -537,12 +551,23 @@ class Trap:
 
 
 def test_yaml_is_read_as_marian_writes_it_and_no_further() -> None:
-    text = '--- # x\na: 1\nb: 0.5 # half\nc: [1, two, "3"]\nd:\n  - x\n  - false\n- last\ne: ""\nf: ~\n"g h": it\'s\ni: 1e-9\n'
+    text = '--- # x\na: 1\nb: 0.5 # half\nc: [1, two, "3"]\nd:\n  - x\n  - false\n- last\n'
+    text += 'e: ""\nf: ~\n"g h": it\'s\ni: 1e-9\n'
     assert read_yaml(text.encode(), "x") == {
         **{"a": 1, "b": 0.5, "c": [1, "two", "3"], "d": ["x", False, "last"], "e": "", "f": None, "g h": "it's"},
         "i": 1e-9,
     }
-    for strange in ("a: &b 1", "a: *b", "a: !!python/object:os.system x", "a: |", "? a", "a", "- x", "a: 1\na: 2", "\x00"):
+    for strange in (
+        "a: &b 1",
+        "a: *b",
+        "a: !!python/object:os.system x",
+        "a: |",
+        "? a",
+        "a",
+        "- x",
+        "a: 1\na: 2",
+        "\x00",
+    ):
         if strange == "\x00":
             assert read_yaml(strange.encode(), "x") == {}
             continue
@@ -553,7 +578,7 @@ def test_yaml_is_read_as_marian_writes_it_and_no_further() -> None:
 
 
 def test_tokens_with_quotes_and_escapes_have_their_ids() -> None:
-    lines = "\"\\\"\": 0\n'''': 1\n▁a: 2\n\"\\u2581b\": 3\n'#': 4\nyes: 5\n\"\\x85\": 6\n\":\": 7\n12: 8\n"
+    lines = '"\\"": 0\n\'\'\'\': 1\n▁a: 2\n"\\u2581b": 3\n\'#\': 4\nyes: 5\n"\\x85": 6\n":": 7\n12: 8\n'
     tokens = ['"', "'", "▁a", "▁b", "#", "yes", "\x85", ":", "12"]
     assert read_ids(lines.encode(), "x") == {token: i for i, token in enumerate(tokens)}
     for strange in ("a: b", "a: 1\na: 2", "a", "- 1"):
@@ -561,14 +586,12 @@ def test_tokens_with_quotes_and_escapes_have_their_ids() -> None:
             read_ids(strange.encode(), "x")
 
 
-def test_info_names_format_precision_shortlist_and_guided_head(
-    tmp_path: Path, heedful_cli: Callable[..., Any]
-) -> None:
+def test_info_names_format_precision_shortlist_and_guided_head(tmp_path: Path, heedful_cli: Callable[..., Any]) -> None:
     files.student(tmp_path)
     done = heedful_cli("info", str(tmp_path))
     for words in ("Marian's own files", "8 bits, widened to fp32", "shortlist:", "guided head (layer 2, head 1)"):
         assert words in done.out, words
     assert SPECIALS[0] not in done.out
-    short = heedful_cli("translate", str(tmp_path), SENTENCES[0], "--max-length", "8")
-    every = heedful_cli("translate", str(tmp_path), SENTENCES[0], "--max-length", "8", "--no-shortlist")
+    short = heedful_cli("translate", str(tmp_path), *SENTENCES, "--max-length", "8")
+    every = heedful_cli("translate", str(tmp_path), *SENTENCES, "--max-length", "8", "--no-shortlist")
     assert short.out != every.out
