@@ -48,6 +48,7 @@ RULE = 1  # version of the rule: part of the key in the cache
 CANDIDATES, LONGEST = 192, 4  # words of the vocabulary that are translated, and the most tokens of a translation
 LISTS, WORDS = 20, 10  # lists, and the words of each
 ENOUGH = 24  # translated words: with fewer, the usual read-out is used
+WORST = 0.3  # error rate of a read-out by rule, at most
 COMMON = 30_000  # tokens of a vocabulary that words are taken from; the rest is rare
 SEED = 1
 UNITS = 4_000  # words and pairs of words of a text that are translated alone, at most
@@ -110,7 +111,8 @@ def checksum(parts: ModelParts) -> str:
 def readout_by_rule(translator: Translator) -> Readout:
     """Return the layer, heads and step with the fewest errors on lists of words; the usual read-out if none is better.
 
-    Another read-out than the usual one has to be better by two standard errors.
+    Another read-out than the usual one has to be better by two standard errors, and nearly right: where its errors are
+    over `WORST`, the model does not know single words, and lists of them say little.
     """
     usual = Readout.usual(translator.config)
     lists = word_lists(translator)
@@ -118,13 +120,14 @@ def readout_by_rule(translator: Translator) -> Readout:
         LOG.debug("too few words of the vocabulary are translated alone: the usual read-out is used")
         return usual
     table = weight_table(translator, lists.sources, lists.targets)
-    ranked = rank_heads(table, table.gold_cells(lists.links), usual)
-    best, base = ranked[0], next(one for one in ranked if (one.readout.layer, one.readout.step) == (None, "same"))
+    gold = table.gold_cells(lists.links)
+    best, base = rank_heads(table, gold, usual)[0], table.rate(table.mixed(usual), usual, gold)
     words = len(lists.links) * WORDS
     error = math.sqrt(max(best.rate * (1 - best.rate), 0.25 / words) / words)
-    if base.rate - best.rate <= 2 * error:
+    if best.rate > WORST or base - best.rate <= 2 * error:
+        LOG.debug("%s has %.1f %% errors on lists of words: the usual one is used", best.readout, 100 * best.rate)
         return usual
-    rates = f"{100 * best.rate:.1f} % errors, the mean of all heads {100 * base.rate:.1f} %"
+    rates = f"{100 * best.rate:.1f} % errors, the mean of all heads {100 * base:.1f} %"
     return replace(best.readout, chosen=f"{BY_RULE}, on lists of {words} words of the vocabulary: {rates}")
 
 
