@@ -646,10 +646,9 @@ def sinks_apart(trace: Trace, sinks: str | None = None) -> Trace:
     if not 0 < len(found) < len(shares) or not (sinks or by_rule or sum(shares[n] for n in found) > 0.5):
         return trace
     source, rest = set_apart((trace.source, trace.target), tokens, found, LEAST_REST)
-    words = [trace.source.words[n] for n in found]
     each = ", ".join(
-        f"{word.text if word.is_special else repr(word.text)} {_percent(shares[n])}"
-        for n, word in zip(found, words, strict=True)
+        f"{word.text if word.is_special else repr(word.text)} {_percent(share)}"
+        for share, word in sorted(((shares[n], trace.source.words[n]) for n in found), key=lambda one: -one[0])
     )
     label = f"{trace.readout}; set apart: {each} of the weight, the rest is scaled to 100\u00a0%"
     return replace(

@@ -1,9 +1,10 @@
 """The read-out of a model without one of its own: the usual one, or for opened models one by a rule without text.
 
 Models of other formats (`heedful.interop.FORMATS`) are often deep, and the mean of all layers and heads is a poor
-read-out for them. The rule lets the model translate single words of its vocabulary, makes lists of these words, and
-reads the weights for the lists and the lists of their translations. Which word of a list belongs to which is known, so
-that layers, heads and steps are ranked by their errors. The result is kept in the cache, by a checksum of the model.
+read-out for a deep decoder. The rule lets the model translate single words of its vocabulary, makes lists of these
+words, and reads the weights for the lists and the lists of their translations. Which word of a list belongs to which is
+known, so that layers, heads and steps are ranked by their errors. The result is kept in the cache, by a checksum of the
+model.
 
 `own_pairs` does the same with a text: it lets the model translate its sentences, and its words, which tell the
 statistical aligner what the words mean.
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from heedful.translator.translator import Translator
 
 LOG = logging.getLogger("heedful.translator")
+DEEP = 5  # layers of a decoder: with fewer, the mean of all layers and heads is as good
 RULE = 1  # version of the rule: part of the key in the cache
 CANDIDATES, LONGEST = 192, 4  # words of the vocabulary that are translated, and the most tokens of a translation
 LISTS, WORDS = 20, 10  # lists, and the words of each
@@ -87,12 +89,13 @@ def default_readout(translator: Translator) -> Readout:
 
 
 def has_rule(parts: ModelParts) -> bool:
-    """Whether the default of a model is chosen by rule: an opened Transformer that translates text.
+    """Whether the default of a model is chosen by rule: an opened Transformer with a deep decoder that translates text.
 
-    Of heedful's own models, the usual read-out is as good as a chosen one (docs/lab/alignments.md).
+    Of decoders with few layers, and of heedful's own models, the usual read-out is as good as a chosen one
+    (docs/lab/alignments.md).
     """
     config = parts.config.model
-    several = isinstance(config, TransformerConfig) and config.depth * config.heads > 1
+    several = isinstance(config, TransformerConfig) and config.depth >= DEEP
     text = not isinstance(parts.source, ImageInput) and not isinstance(parts.model, Ensemble)
     return parts.format != "heedful" and parts.readout is None and several and text
 
