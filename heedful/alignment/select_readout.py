@@ -522,6 +522,8 @@ def select(
         default = known.get(BY_RULE, known["usual"])
         links, base = (table.links(readout)[1::2] for readout in (best.readout, present or default))
         margin = max(POINT, 2 * standard_error(links, base, sure[1::2], possible[1::2]))
+        # A default by rule is a choice without gold links, too.
+        margin = 0.0 if present is None and BY_RULE in known else margin
     measure = f"alignment error rate against {name}"
     linked = sum(map(bool, possible))
     return ReadoutSelection(ranked, named, symmetries, measure, halves, best, before, linked, margin)

@@ -44,6 +44,7 @@ class _AttentionOptions(NamedTuple):
     sinks: str | None
     rank: str | None
     trust_remote_code: bool
+    heads: bool = False  # whether --sinks is for single heads, too
 
     def view(self, name: str | None, mass: float | None, dark: bool) -> AttentionView:
         """Return how it is drawn; raise ConfigError for values that do not exist."""
@@ -58,8 +59,11 @@ class _AttentionOptions(NamedTuple):
 
     @property
     def for_heads(self) -> bool:
-        """Whether an option was chosen for which the weights of all heads are needed, not the read-out."""
-        return any(self.for_texts.values())
+        """Whether an option was chosen for which the weights of all heads are needed, not the read-out.
+
+        Sinks are set apart in both.
+        """
+        return any(chosen for name, chosen in self.for_texts.items() if name != "--sinks" or self.heads)
 
     @property
     def for_texts(self) -> dict[str, bool]:
@@ -220,7 +224,16 @@ def see(
     if text == "-":
         text = _stdin_text()
     chosen = _AttentionOptions(
-        *(generate, beside or [], layer, head), attention, mean, rollout, word, words, sinks, rank, trust_remote_code
+        *(generate, beside or [], layer, head),
+        attention,
+        mean,
+        rollout,
+        word,
+        words,
+        sinks,
+        rank,
+        trust_remote_code,
+        inside or view in ("heads", "self"),
     )
     inside = inside or view == "self"
     shape = chosen.view("self" if inside and view is None else view, mass, dark)
@@ -235,7 +248,7 @@ def see(
             shape = shape._replace(kind="encoder")
         _show(shown, shape, to, font, ascii_only, json)
         return
-    how = View(view or "", mass, *((layer, head) if view == "heads" else (None, None)), dark, smooth)
+    how = View(view or "", mass, *((layer, head) if view == "heads" else (None, None)), dark, smooth, sinks)
     _check(how, to, {"text": text, "target": target}, inside)
     if check and (inside or others or layer or head or view == "heads" or model.suffix.lower() == ".json"):
         raise ConfigError(
@@ -466,7 +479,8 @@ def _print(parts: Sequence[heedful.Trace], how: View, all_heads: bool, ascii_onl
             continue
         named = trace.weights is not None and (how.layer or how.head) is not None
         one = trace.only(*choose_head(trace, how.layer, how.head).at) if named else trace
-        print("\n" + heatmap(one, width=options.width(), ascii_only=ascii_only, confidence=not trace.inside))
+        sure = not trace.inside
+        print("\n" + heatmap(one, options.width(), ascii_only, confidence=sure, sinks=how.sinks))
         if (all_heads or how.name == "heads") and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
             how_read = trace.reading and f" ({trace.reading})"
             title = f"For each layer.head, the number of the word with the largest weight{how_read}:"

@@ -586,7 +586,9 @@ def _live(tokens: Iterator[Token], ascii_only: bool) -> list[str]:
                     written[:] = [replace(token, weights=None) for token in written]
             trace = partial_trace(written)
             text = Rich(printable(one_line(trace.target.text))).wrap(console, console.width)
-            drawn = [] if large else heatmap(trace, options.width(), ascii_only).splitlines()
+            drawn = (
+                [] if large else heatmap(trace, options.width(), ascii_only, sinks=None if end else "keep").splitlines()
+            )
             if large and end:
                 notes.append(f"the heat map is omitted: it has more than {MAP_CELLS:,} source tokens × target tokens")
             frame = [*(line.plain for line in text), "", *drawn, ""]

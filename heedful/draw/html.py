@@ -23,6 +23,7 @@ from heedful.errors import ConfigError, DataError, __version__
 from heedful.trace import Trace
 from heedful.trace.alarms import Alarm
 from heedful.trace.alarms import alarms as find_alarms
+from heedful.trace.model_attention import sinks_apart
 
 SCRIPTS = ("weights", "words", "braid", "heatmap", "bottleneck", "controls", "figure")
 Links = AbstractSet[tuple[int, int]]
@@ -115,6 +116,10 @@ def figure(
     `gold` are links as (source word, target word), a set for each trace; their cells are outlined. To keep weights and
     words within `max_bytes`, small weights are left out, with a note.
     """
+    if not any(gold):  # which count the words of the whole source
+        how = view if isinstance(view, View) else View(view)
+        if how.of(traces).name in ("heatmap", "braid"):
+            traces, alarms = _apart(traces, how.sinks, alarms)
     data = json.dumps(record(traces, view, names, alarms, gold, max_bytes), separators=(",", ":"))
     # "<" could end the script element or open a comment, and XML allows none of the three.
     safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -125,6 +130,16 @@ def figure(
         f'<div class="heedful-view"><script type="application/json">{safe}</script>\n'
         f'<div class="v-static scroll">{static}</div></div>\n'
     )
+
+
+def _apart(
+    traces: Sequence[Trace], sinks: str | None, alarms: Sequence[Sequence[Alarm]] | None
+) -> tuple[list[Trace], Sequence[Sequence[Alarm]] | None]:
+    """Return traces with their sinks set apart, and the alarms of all of their weights, if any has sinks."""
+    apart = [sinks_apart(trace, sinks) for trace in traces]
+    if all(one is trace for one, trace in zip(apart, traces, strict=True)):
+        return list(traces), alarms
+    return apart, [find_alarms(trace) for trace in traces] if alarms is None else alarms
 
 
 def record(

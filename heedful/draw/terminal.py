@@ -21,7 +21,7 @@ from heedful.draw import all_heads
 from heedful.draw.picture import NO_WEIGHTS, NO_WORDS
 from heedful.trace import END, Text, Trace
 from heedful.trace.alarms import warnings
-from heedful.trace.model_attention import AttentionGroup
+from heedful.trace.model_attention import AttentionGroup, sinks_apart
 from heedful.trace.trace import right_to_left
 
 # The least weight of each shade, with block characters and in plain ASCII.
@@ -37,12 +37,15 @@ CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
 DIRECTIONS = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
-def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence: bool = True) -> str:
+def heatmap(
+    trace: Trace, width: int = 80, ascii_only: bool = False, confidence: bool = True, sinks: str | None = None
+) -> str:
     """Return the weights between words as text of at most `width` columns; long sentences get several panels.
 
     At the right are the confidences of the target words, unless `confidence` is False or the trace has none. The
-    read-out and the warnings follow below.
+    read-out and the warnings follow below. `sinks` is "apart" or "keep", as in `sinks_apart`.
     """
+    whole, trace = trace, sinks_apart(trace, sinks)
     weights = trace.checked_words()
     if weights is None and trace.source.tokens == (END,):
         return NO_WORDS
@@ -58,7 +61,7 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
     rows = _RowLabels([str(n) for n in range(1, len(targets) + 1)], targets, first.target)
     map_ = _Map(weights, _numbers(trace.source, trace.target if trace.inside else None), first.source)
     panels = _panels(map_, rows, trace.source.right_to_left, (width, ascii_only), right)
-    captions = [trace.readout_caption, *warnings(trace)]
+    captions = [trace.readout_caption, *warnings(whole)]
     if first.target is not None:
         captions.insert(0, f"{'|' if ascii_only else '│'} generated from word {first.target + 1} on")
     below = [line for text in captions for line in _lines(text, width, ascii_only)]

@@ -13,11 +13,14 @@ from heedful.draw.picture import Picture, labels_of, stack
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import read_json, write_whole
 from heedful.trace import Trace
+from heedful.trace.model_attention import SINKS, sinks_apart
 
 # What draws each view. To add one, see CONTRIBUTING.md, "Add a view".
 VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
-    "heatmap": lambda trace, title, how: svg.picture(trace, title, confidence=not (trace.inside or trace.caption)),
-    "braid": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
+    "heatmap": lambda trace, title, how: svg.picture(
+        sinks_apart(trace, how.sinks), title, confidence=not (trace.inside or trace.caption)
+    ),
+    "braid": lambda trace, title, how: braid.picture(sinks_apart(trace, how.sinks), title, mass=how.share(trace)),
     "heads": lambda trace, title, how: heads.picture(trace, title, how.layer, how.head),
     "self": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
     "regions": lambda trace, title, how: regions.picture(trace, title, how.smooth),
@@ -31,7 +34,8 @@ class View(NamedTuple):
     """How to draw: the view, the share of the weight that ribbons show, and the layer and head to enlarge.
 
     Without a name, captions of images are drawn as regions, and all else as a heat map. `dark` is for .png; .svg and
-    .html follow the colour scheme of the viewer. `smooth` interpolates between the weights of regions.
+    .html follow the colour scheme of the viewer. `smooth` interpolates between the weights of regions. `sinks` says
+    whether heat maps and braids set sinks apart (`heedful.trace.model_attention.sinks_apart`).
     """
 
     name: str = ""
@@ -40,6 +44,7 @@ class View(NamedTuple):
     head: int | None = None
     dark: bool = False
     smooth: bool = False
+    sinks: str | None = None
 
     def of(self, traces: Sequence[Trace]) -> View:
         """Return the view with its name, by default that for these traces."""
@@ -50,8 +55,11 @@ class View(NamedTuple):
         """Raise ConfigError for an unknown view, a wrong share, and for a view that is not for these traces."""
         if self.name:
             choose("view", self.name, VIEWS)
+        choose("treatment of sinks", self.sinks or "keep", SINKS)
         if self.mass is not None and not 0 < self.mass <= 1:
             raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is above 0 and at most 1")
+        if self.sinks and any(trace.image is not None for trace in traces):
+            raise ConfigError("sinks are those of texts; leave them out for captions of images")
         if self.name == "regions":
             for trace in traces:
                 regions.image_of(trace)

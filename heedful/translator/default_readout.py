@@ -1,9 +1,10 @@
 """The read-out of a model without one of its own: the usual one, or for opened models one by a rule without text.
 
 Models of other formats (`heedful.interop.FORMATS`) are often deep, and the mean of all layers and heads is a poor
-read-out for them. The rule lets the model translate single words of its vocabulary, makes lists of these words, and
-reads the weights for the lists and the lists of their translations. Which word of a list belongs to which is known, so
-that layers, heads and steps are ranked by their errors. The result is kept in the cache, by a checksum of the model.
+read-out for a deep decoder. The rule lets the model translate single words of its vocabulary, makes lists of these
+words, and reads the weights for the lists and the lists of their translations. Which word of a list belongs to which is
+known, so that layers, heads and steps are ranked by their errors. The result is kept in the cache, by a checksum of the
+model.
 
 `own_pairs` does the same with a text: it lets the model translate its sentences, and its words, which tell the
 statistical aligner what the words mean.
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     from heedful.translator.translator import Translator
 
 LOG = logging.getLogger("heedful.translator")
+DEEP = 5  # layers of a decoder: with fewer, the mean of all layers and heads is as good
 RULE = 1  # version of the rule: part of the key in the cache
 CANDIDATES, LONGEST = 192, 4  # words of the vocabulary that are translated, and the most tokens of a translation
 LISTS, WORDS = 20, 10  # lists, and the words of each
 ENOUGH = 24  # translated words: with fewer, the usual read-out is used
+WORST = 0.3  # error rate of a read-out by rule, at most
 COMMON = 30_000  # tokens of a vocabulary that words are taken from; the rest is rare
 SEED = 1
 UNITS = 4_000  # words and pairs of words of a text that are translated alone, at most
@@ -86,12 +89,13 @@ def default_readout(translator: Translator) -> Readout:
 
 
 def has_rule(parts: ModelParts) -> bool:
-    """Whether the default of a model is chosen by rule: an opened Transformer that translates text.
+    """Whether the default of a model is chosen by rule: an opened Transformer with a deep decoder that translates text.
 
-    Of heedful's own models, the usual read-out is as good as a chosen one (docs/lab/alignments.md).
+    Of decoders with few layers, and of heedful's own models, the usual read-out is as good as a chosen one
+    (docs/lab/alignments.md).
     """
     config = parts.config.model
-    several = isinstance(config, TransformerConfig) and config.depth * config.heads > 1
+    several = isinstance(config, TransformerConfig) and config.depth >= DEEP
     text = not isinstance(parts.source, ImageInput) and not isinstance(parts.model, Ensemble)
     return parts.format != "heedful" and parts.readout is None and several and text
 
@@ -110,7 +114,8 @@ def checksum(parts: ModelParts) -> str:
 def readout_by_rule(translator: Translator) -> Readout:
     """Return the layer, heads and step with the fewest errors on lists of words; the usual read-out if none is better.
 
-    Another read-out than the usual one has to be better by two standard errors.
+    Another read-out than the usual one has to be better by two standard errors, and nearly right: where its errors are
+    over `WORST`, the model does not know single words, and lists of them say little.
     """
     usual = Readout.usual(translator.config)
     lists = word_lists(translator)
@@ -118,13 +123,14 @@ def readout_by_rule(translator: Translator) -> Readout:
         LOG.debug("too few words of the vocabulary are translated alone: the usual read-out is used")
         return usual
     table = weight_table(translator, lists.sources, lists.targets)
-    ranked = rank_heads(table, table.gold_cells(lists.links), usual)
-    best, base = ranked[0], next(one for one in ranked if (one.readout.layer, one.readout.step) == (None, "same"))
+    gold = table.gold_cells(lists.links)
+    best, base = rank_heads(table, gold, usual)[0], table.rate(table.mixed(usual), usual, gold)
     words = len(lists.links) * WORDS
     error = math.sqrt(max(best.rate * (1 - best.rate), 0.25 / words) / words)
-    if base.rate - best.rate <= 2 * error:
+    if best.rate > WORST or base - best.rate <= 2 * error:
+        LOG.debug("%s has %.1f %% errors on lists of words: the usual one is used", best.readout, 100 * best.rate)
         return usual
-    rates = f"{100 * best.rate:.1f} % errors, the mean of all heads {100 * base.rate:.1f} %"
+    rates = f"{100 * best.rate:.1f} % errors, the mean of all heads {100 * base:.1f} %"
     return replace(best.readout, chosen=f"{BY_RULE}, on lists of {words} words of the vocabulary: {rates}")
 
 

@@ -289,3 +289,29 @@ def test_a_broken_read_out_stops_only_those_who_need_it(heedful_cli, tmp_path, f
         done = heedful_cli(*command)
         assert (done.code, done.out) == (2, "")
         assert fault in done.err
+
+
+def test_with_a_text(heedful_cli, tmp_path):
+    folder = random_folder(tmp_path / "m", "transformer")
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{x}\n\n" for x, _ in PAIRS))
+    done = heedful_cli("readout", folder, "--text", text, "--most", 24, "--dry-run", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["measure"].endswith("the statistical aligner's links of the model's own translations")
+    assert (sum(found["pairs"].values()) <= 24, found["alarms"], found["saved"]) == (True, None, None)
+    assert list(folder.glob("readout.json")) == []
+    for wrong, why in (
+        (
+            ["--text", text, write_pairs(tmp_path / "p.tsv", PAIRS)],
+            "give either PAIRS, or --source and --target, or --",
+        ),
+        (["--text", text, "--gold", text], "--gold has no effect with --text"),
+        (["--text", text, "--columns", "1,2"], "--columns has no effect with --text"),
+        (["--text", tmp_path / "none.txt"], "none.txt"),
+        ([], "no sentence pairs"),
+    ):
+        refused = heedful_cli("readout", folder, *wrong)
+        assert (refused.code, why in refused.err) == (2, True), refused.err
+    (tmp_path / "blank.txt").write_text("\n \n")
+    assert "no sentences" in heedful_cli("readout", folder, "--text", tmp_path / "blank.txt").err

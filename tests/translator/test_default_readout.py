@@ -23,7 +23,7 @@ from heedful.trace import Text
 from heedful.trace.readout import Readout
 from heedful.translator import default_readout as rule
 
-D, H, LAYERS = 32, 2, 3
+D, H, LAYERS = 32, 2, 5
 WORDS = ["s" + "".join(letters) for letters in product("abcd", "efg", "hijk")]
 MEANING = {word: "t" + word[:0:-1] for word in WORDS}
 SOURCE = [f"{' '.join(WORDS[i : i + 6])}." for i in range(0, 48, 6)]
@@ -68,7 +68,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, parts: ModelParts, folder: Path) -> 
     return heedful.Translator(parts)
 
 
-@pytest.mark.parametrize(("layer", "head"), [(2, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize(("layer", "head"), [(2, 1), (1, 2), (5, 2)])
 def test_it_finds_a_planted_head(monkeypatch, tmp_path, layer, head):
     translator = opened(monkeypatch, planted(layer, head), tmp_path)
     readout = translator.readout
@@ -80,8 +80,11 @@ def test_it_finds_a_planted_head(monkeypatch, tmp_path, layer, head):
     assert aligned.pairs == {(i, i) for i in range(6)}
 
 
-def test_a_model_of_our_own_or_with_a_readout_keeps_it(monkeypatch, tmp_path):
+def test_a_model_of_our_own_or_shallow_or_with_a_readout_keeps_it(monkeypatch, tmp_path):
     parts = planted()
+    monkeypatch.setattr(rule, "DEEP", LAYERS + 1)
+    assert opened(monkeypatch, parts, tmp_path).readout == USUAL
+    monkeypatch.setattr(rule, "DEEP", LAYERS)
     assert opened(monkeypatch, replace(parts, format="heedful"), tmp_path).readout == USUAL
     own = Readout(1, (1,))
     assert opened(monkeypatch, replace(parts, readout=own), tmp_path).readout == own
