@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +19,10 @@ from heedful.bulk import distill as module
 from heedful.bulk import rows
 from heedful.bulk.distill import Distillation, DistillSettings, Sources, text_source
 from heedful.data import PairList
+from heedful.data.hindi import pairs as hindi_pairs
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import about
+from heedful.metrics import bleu
 from heedful.training import Inputs, Progress, Reporter
 
 PAIRS = copies(300, seed=5)
@@ -132,11 +138,62 @@ def test_a_run_that_is_killed_while_it_trains_gives_the_same_student(
     assert about(tmp_path / "s")["notes"]["teacher"] == tiny.name
 
 
+@pytest.mark.slow
+def test_a_process_that_is_killed_again_and_again_makes_the_same_student(
+    tiny: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.tsv", copies(3000, seed=5, longest=9))
+    model = ("width=8", "heads=2", "inner=16", "layers=1", "cell=ssru")
+    sets = [*(f"model.{one}" for one in model), "text.kind=word", "training.checkpoint_every=5"]
+    command: list[object] = ["distill", tiny, pairs, "--steps", 60, "--device", "cpu", "--threads", 1]
+    command = [sys.executable, "-m", "heedful", *command, *(part for one in sets for part in ("--set", one)), "--out"]
+    subprocess.run([*map(str, command), str(tmp_path / "whole")], env=environment, check=True)
+    kills = 0
+    while True:
+        with subprocess.Popen([*map(str, command), str(tmp_path / "s")], env=environment) as process:
+            begun = time.monotonic()
+            # Later each time, so that it ends; at other places of the work each time.
+            while process.poll() is None and time.monotonic() - begun < 2 * 1.5**kills:
+                time.sleep(0.01)
+            if process.poll() is not None:
+                break
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+    assert process.returncode == 0
+    assert kills > 0
+    assert folder_of(tmp_path / "s") == folder_of(tmp_path / "whole")
+
+
 def test_a_finished_distillation_is_left_as_it_is(tiny: Path, tmp_path: Path) -> None:
     distilled(tiny, PAIRS, tmp_path / "s")
     before = folder_of(tmp_path / "s")
     distilled(tiny, PAIRS, tmp_path / "s")
     assert folder_of(tmp_path / "s") == before
+
+
+@pytest.mark.slow
+def test_a_student_learns_hindi_from_sentences_without_references(tmp_path: Path) -> None:
+    """Measured with these seeds: BLEU 65.1 of the teacher, 49.6 of the student (2026-11-19)."""
+
+    def settings(**model: object) -> dict[str, Any]:
+        size = {"layers": 2, "width": 64, "heads": 4, "inner": 128, "dropout": 0.1}
+        training = {"steps": 900, "rate": 0.004, "warmup": 50, "batch_sentences": 64, "valid_every": 300}
+        here = {"device": "cpu", "threads": 1, "precision": "fp32", "valid_pairs": 50, "checkpoint_every": 1000}
+        model = {"family": "transformer", **size, **model}
+        return {"text": {"kind": "word"}, "model": model, "training": {**training, **here}}
+
+    def score(model: heedful.Translator, beam: int) -> float:
+        test = hindi_pairs(200, split="test", max_words=6)
+        done = model.translate([source for source, _ in test], beam=beam)
+        return bleu([one.text for one in done], [[target] for _, target in test])
+
+    pairs, out = hindi_pairs(3000, max_words=6), tmp_path / "teacher"
+    teacher = heedful.train(pairs, out, settings=settings(), preset="none", verbose=False)
+    text = [source for source, _ in hindi_pairs(3000, seed=2, max_words=6)]
+    small = settings(cell="ssru", decoder_layers=1)
+    student = distilled(out, None, tmp_path / "s", text=text, valid=pairs[:50], settings=small)
+    assert score(teacher, 5) >= 55
+    assert score(student, 1) >= 40
 
 
 def test_another_teacher_is_noticed(tiny: Path, done: Path, tmp_path: Path) -> None:
