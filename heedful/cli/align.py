@@ -98,9 +98,9 @@ def align(
     if join is None:
         options.check_unused("without --join", {"--reversed": reversed_})
     else:
-        unused = {"--method": method, "--model": model, "--reverse": reverse, "--extra": extra, "--links": links}
-        unused |= {"--device": device != "auto", "--threads": threads, "--batch-tokens": batch_tokens}
-        options.check_unused("with --join", {option: bool(value) for option, value in unused.items()})
+        unused = {"--method": bool(method), "--model": bool(model), "--reverse": bool(reverse), "--extra": bool(extra)}
+        unused |= {"--links": bool(links), "--device": device != "auto", "--threads": threads > 0}
+        options.check_unused("with --join", {**unused, "--batch-tokens": batch_tokens > 0})
         if join == (Path("-"), Path("-")):
             raise ConfigError("--join: only one of the two files can be read from standard input, but both are -")
     if model and (method or extra):
@@ -240,7 +240,7 @@ def _joined(files: tuple[Path, Path], symmetry: str, flipped: bool, rows: Rows |
 
     if rows is None:
         names = (called(files[0]), called(files[1]))
-        yield from join_links(*map(read_lines, files), symmetry, flipped=flipped, names=names)
+        yield from join_links(read_lines(files[0]), read_lines(files[1]), symmetry, flipped=flipped, names=names)
         return
     forward = read_gold_file(files[0], rows).possible
     reverse = read_gold_file(files[1], [(y, x) for x, y in rows] if flipped else rows).possible
