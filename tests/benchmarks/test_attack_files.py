@@ -32,12 +32,12 @@ def test_links_gold_readouts_and_traces(environment: dict[str, str]) -> None:
 
 
 def test_some_models_and_caches(environment: dict[str, str]) -> None:
-    attack(environment, "models", "caches", "pairs", mutations=20)
+    attack(environment, "models", "caches", "pairs", "xlit", mutations=20)
 
 
 @pytest.mark.slow
 def test_models_caches_and_pairs(environment: dict[str, str]) -> None:
-    attack(environment, "models", "caches", "pairs")
+    attack(environment, "models", "caches", "pairs", "xlit")
 
 
 def test_what_is_wrong_is_found(tmp_path, monkeypatch) -> None:
