@@ -52,6 +52,7 @@ Array = npt.NDArray[Any]
 EMBEDDED = "special:model.yml"  # the settings in a file of weights
 SUFFIXES, YAML = (".bin", ".npz"), (".yml", ".yaml")
 VERSION, ENTRIES, NAMES, RANK = 1, 100_000, 10_000, 8  # of a .bin: its version, tensors, bytes of a name, dimensions
+LONG_NAME = 200  # bytes of the name of a file
 PADDING = 1024  # bytes behind a tensor at most; Marian fills up to 256
 SHORTLIST_MAGIC, SHORTLIST_HEADER = 0xF11A48D5013417F5, 48
 UNLIKELY = 50.0  # the bias of a <pad> that Marian does not have is below all others by so much
@@ -225,6 +226,8 @@ def _named(settings: Mapping[str, Any], key: str) -> list[str]:
 
 def _beside(folder: Path, name: str, where: Path) -> Path:
     """Return the path of a file that settings name; it must lie in their folder, or below."""
+    if not name.isprintable() or len(name.encode("utf-8", "replace")) > LONG_NAME:
+        raise ModelError(f"{where}: {name[:60]!r} is not the name of a file")
     part = Path(name)
     if part.is_absolute() or ".." in part.parts:
         raise ModelError(f"{where}: names {name!r:.200}; only files in the same folder are opened")
@@ -299,7 +302,7 @@ def _shortlist_file(folder: Path, where: Path, named: object) -> tuple[Path | No
         if not isinstance(first, str):
             return None, ()
         if not first.endswith(".bin"):
-            return None, (f"shortlist: {first} is not in Marian's binary format (.bin) and not used",)
+            return None, (f"shortlist: {first:.200} is not in Marian's binary format (.bin) and not used",)
         return _beside(folder, first, where), ()
     found = sorted(path for path in _files(folder, ".bin") if _is_lexicon(path))
     if len(found) > 1:

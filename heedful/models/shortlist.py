@@ -32,12 +32,21 @@ class Scorer(Protocol):
 
 
 class _OutputRows(NamedTuple):
-    """The tokens that any of B sentences allows, in order, and their weights: none if these tokens are many."""
+    """The tokens that any of B sentences allows, in order, and their weights: none if these tokens are many.
+
+    `gone` (B', n) are those that each of the sentences that are left does not allow; None if there was one from the
+    beginning, which allows all of them.
+    """
 
     B: int
     tokens: Tensor
     W: Tensor | None
     b: Tensor | None
+    gone: Tensor | None
+
+    def of(self, rows: Tensor | slice) -> _OutputRows:
+        """Return the same for some of the sentences."""
+        return self if self.gone is None else self._replace(gone=self.gone[rows])
 
 
 class Allowed:
@@ -49,12 +58,12 @@ class Allowed:
     def select(self, rows: Tensor) -> Allowed:
         """Return those of some sentences, in the order of `rows`."""
         few = self.rows is None or 2 * len(rows) <= self.rows.B
-        return Allowed(self.keep[rows], None if few else self.rows)
+        return Allowed(self.keep[rows], None if few or self.rows is None else self.rows.of(rows))
 
     def part(self, some: slice, model: Scorer) -> Allowed:
         """Return those of some sentences side by side, without a copy."""
         self.rows = self.rows or self._output_rows(model)
-        return Allowed(self.keep[some], self.rows)
+        return Allowed(self.keep[some], self.rows.of(some))
 
     def join(self, other: Allowed) -> Allowed:
         """Return those of both."""
@@ -65,26 +74,29 @@ class Allowed:
         self.keep.index_copy_(0, rows, other.keep)
         return Allowed(self.keep)
 
-    def logits(self, model: Scorer, hidden: Tensor) -> Tensor:
-        """Return the scores of all tokens, -∞ for those that are not allowed.  (B·K, D) -> (B·K, V).
+    def log_probs(self, model: Scorer, hidden: Tensor) -> Tensor:
+        """Return the log-probabilities among the allowed tokens, -∞ for all others.  (B·K, D) -> (B·K, V).
 
         On a CPU, only the scores of tokens that some sentence allows are computed.
         """
         if hidden.is_cuda:
-            return self.mask(model.logits(hidden))
+            return self.mask(model.logits(hidden)).float().log_softmax(-1)
         self.rows = self.rows or self._output_rows(model)
-        B, tokens, W, b = self.rows
+        _, tokens, W, b, gone = self.rows
         if W is None:
-            return self.mask(model.logits(hidden))
+            return self.mask(model.logits(hidden)).float().log_softmax(-1)
         hidden = hidden.to(W.dtype)
         some = hidden @ W.t() if b is None else torch.addmm(b, hidden, W.t())
-        logits = some.new_full((len(hidden), self.keep.shape[1]), -torch.inf).index_copy_(1, tokens, some)
-        return logits if B == 1 else self.mask(logits)
+        if gone is not None:
+            some.view(len(gone), -1, len(tokens)).masked_fill_(gone[:, None], -torch.inf)
+        every = some.new_full((len(hidden), self.keep.shape[1]), -torch.inf)
+        return every.index_copy_(1, tokens, some.log_softmax(-1))
 
     def _output_rows(self, model: Scorer) -> _OutputRows:
         B, V = self.keep.shape
         tokens = self.keep.any(0).nonzero()[:, 0]
-        return _OutputRows(B, tokens, *(model.output_rows(tokens) if WIDE * len(tokens) <= V else (None, None)))
+        W, b = model.output_rows(tokens) if WIDE * len(tokens) <= V else (None, None)
+        return _OutputRows(B, tokens, W, b, None if B == 1 or W is None else ~self.keep[:, tokens])
 
     def mask(self, logits: Tensor) -> Tensor:
         """Set the scores of other tokens to -∞, in place.  (B·K, V)."""
