@@ -37,7 +37,8 @@ def convert(
         check_unused(f"with --to {to}", {"--int8": int8})
     if holds_model(out):
         raise ConfigError(f"{out}: this folder already has a model; choose another one")
-    parts = heedful.load(model, "cpu", log).parts
+    translator = heedful.load(model, "cpu", log)
+    parts = translator.parts_to_write() if to == "heedful" else translator.parts
     if to == "ctranslate2":
         write_ctranslate2(out, parts, int8)
     else:

@@ -682,7 +682,7 @@ def set_apart(
         if word.last - word.first > 1:
             rest[word.first : word.last] = rest[word.first : word.last].mean(0)
     sums = rest.sum(-1, keepdims=True)
-    rest = rest / np.where(sums > least, sums, 1)
+    rest /= np.where(sums > least, sums, np.float32(1))
     kept = tuple(word for i, word in enumerate(source.words) if i not in words)
     return replace(source, words=kept or source.words), rest
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.alignment.links import Links
 from heedful.alignment.select_readout import PairWeights, WeightTable, rank_heads
@@ -144,7 +144,8 @@ def word_lists(translator: Translator) -> WordLists:
     known = []
     for word, translation in zip(words, _translated(translator, words), strict=True):
         ids = target.encode(translation).ids
-        if translation.casefold() != word.casefold() and len(ids) <= LONGEST + 1 and UNKNOWN not in ids:
+        another = translation and translation.casefold() != word.casefold()
+        if another and len(ids) <= LONGEST + 1 and UNKNOWN not in ids:
             known.append((word, translation))
     if len(known) < ENOUGH:
         return WordLists([], [], [])
@@ -191,7 +192,7 @@ def _without_stop(text: str) -> str:
 
 
 def weight_table(
-    translator: Translator, sources: Sequence[str], targets: Sequence[str], batch_tokens: int = 0, apart: bool = False
+    translator: Translator, sources: Sequence[Any], targets: Sequence[str], batch_tokens: int = 0, apart: bool = False
 ) -> WeightTable:
     """Return the weights of all layers and heads for given pairs, at both steps and with norms.
 

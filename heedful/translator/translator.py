@@ -34,7 +34,7 @@ from heedful.text.segments import READ, Segment, read_rule, segments
 from heedful.trace import Text, Trace, Word
 from heedful.trace.alignment import Alignment
 from heedful.trace.model_attention import OWN, AttentionGroup
-from heedful.trace.readout import SYMMETRIES, Readout
+from heedful.trace.readout import BY_RULE, SYMMETRIES, Readout
 from heedful.translator.aligning import check_reverse, combine, link_pairs, usual_symmetry, wrong_way
 from heedful.translator.engine import CTranslate2Engine, open_engine
 from heedful.translator.pipeline import (
@@ -712,7 +712,12 @@ class Translator:
             raise ConfigError(f"the weights are rounded to {self.precision}; open the model in fp32 to save it")
         if holds_model(Path(path)):
             raise ConfigError(f"{path}: this folder already holds a model; choose another one")
-        write_model(Path(path), self.parts)
+        write_model(Path(path), self.parts_to_write())
+
+    def parts_to_write(self) -> ModelParts:
+        """Return the parts of the model for a folder of heedful's own, with the read-out that was chosen by rule."""
+        chosen = self.parts.readout is None and self.readout.chosen.startswith(BY_RULE)
+        return replace(self.parts, readout=self.readout) if chosen else self.parts
 
 
 def _decoding(

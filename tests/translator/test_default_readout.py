@@ -97,8 +97,9 @@ def test_without_a_better_head_or_enough_words_the_usual_one_stays(monkeypatch, 
         parts.model.decoder[1].across.W.weight.zero_()
     assert opened(monkeypatch, parts, tmp_path).readout == USUAL
     translator = opened(monkeypatch, planted(), tmp_path)
-    monkeypatch.setattr(rule, "_translated", lambda _, texts: list(texts))  # every word is its own translation
-    assert rule.word_lists(translator).sources == []
+    for none in (list, lambda texts: [""] * len(texts)):  # every word is its own translation, or has none
+        monkeypatch.setattr(rule, "_translated", lambda _, texts, none=none: none(texts))
+        assert rule.word_lists(translator).sources == []
     assert translator.readout == USUAL
 
 
@@ -133,6 +134,15 @@ def test_it_is_chosen_when_it_is_needed(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert translator.translate("saeh.").trace.readout.heads == (1,)
     assert list(tmp_path.iterdir()) != []
+
+
+def test_it_goes_with_a_model_that_is_saved(monkeypatch, tmp_path):
+    translator = opened(monkeypatch, planted(), tmp_path / "cache")
+    translator.save(tmp_path / "m")
+    assert heedful.load(tmp_path / "m").readout == translator.readout
+    parts = replace(planted(), format="heedful")
+    heedful.Translator(parts).save(tmp_path / "n")
+    assert not (tmp_path / "n" / "readout.json").exists()
 
 
 def test_an_ensemble_reads_each_of_its_models(monkeypatch, tmp_path):
