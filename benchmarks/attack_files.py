@@ -7,6 +7,8 @@ python benchmarks/attack_files.py --kinds traces --only 17        one mutation a
 |---|---|---|
 | models | a file of a model folder: heedful's own of four kinds, a Marian folder, a checkpoint | opened; translates |
 | students | a file of a folder in Marian's own files: a student with its shortlist, an OPUS-MT `.npz` | as models |
+| ctranslate2 | a file of a CTranslate2 folder: our export, and one as others write it, in int8 | opened; translates |
+| argos | an Argos package, or a file in it, packed again | opened; translates |
 | caches | a file of the cache of prepared pairs | the pairs, vocabularies and tokens are prepared again |
 | pairs | a file of sentence pairs: TSV, CSV, JSON lines, gzip | read and cleaned |
 | links | a file of word links | read with its pairs |
@@ -44,6 +46,7 @@ import sys
 import tempfile
 import time
 import traceback
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -485,6 +488,108 @@ class Students(Models):
         case.said.append(f"{name}: {Mutator(pick).damage(path, files)}")
 
 
+class Converted(Models):
+    """CTranslate2 folders: our own export, and one without what only heedful writes, in int8."""
+
+    def make(self) -> None:
+        """Write a model with random weights in both ways."""
+        import torch
+
+        from heedful.config import Config
+        from heedful.interop import write_ctranslate2
+        from heedful.interop.folder import ModelParts
+        from heedful.models import build
+        from heedful.text import Codec
+
+        texts = [side for pair in pairs_of_words(120) for side in pair]
+        model = {"family": "transformer", "width": 8, "heads": 2, "inner": 12, "layers": 1, "norm": "post"}
+        text = {"kind": "sentencepiece", "size": 60, "joint": True, "max_length": 40}
+        config = Config.build({"model": {**model, "tied": "all", "bias": True}, "text": text})
+        codec = Codec.train(texts, config.text)
+        torch.manual_seed(1)
+        parts = ModelParts(config, build(config.model, len(codec), len(codec)).eval(), codec, codec)
+        write_ctranslate2(self.folder / "ours", parts)
+        write_ctranslate2(self.folder / "others", parts, int8=True)
+        (self.folder / "others" / "tokenizer.json").unlink()
+        path = self.folder / "others" / "config.json"
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        del settings["heedful"]
+        path.write_text(json.dumps({**settings, "add_source_eos": True}), encoding="utf-8")
+
+    def spoil(self, case: Case, pick: random.Random) -> None:
+        """Copy one of the folders, and damage it."""
+        name = pick.choice(sorted(path.name for path in self.folder.iterdir()))
+        shutil.copytree(self.folder / name, case.folder / name)
+        case.said.append(f"{name}: {self.damage(case.folder / name, pick)}")
+        case.free = True
+
+    def damage(self, folder: Path, pick: random.Random) -> str:
+        """Damage a file of a folder: half of the time that of the weights, and of these half the time a header."""
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        weights = next(path for path in files if path.name == "model.bin")
+        if pick.random() < 0.25:
+            content = bytearray(weights.read_bytes())
+            ends = [place for place in range(1, len(content)) if content[place] == 0 and content[place - 1] in b"tsaer"]
+            at = pick.choice(ends) + pick.randrange(1, 16)
+            some = pick.choice([b"\xff", b"\0", b"\xff\xff\xff\x7f", b"\0\0\0\x80", pick.randbytes(2), b"\x09"])
+            content[at : at + len(some)] = some
+            weights.write_bytes(content)
+            return f"header of model.bin: {some!r} at {at}"
+        return Mutator(pick).damage(weights if pick.random() < 0.4 else pick.choice(files), files)
+
+
+class Packages(Converted):
+    """Argos packages."""
+
+    def make(self) -> None:
+        """Pack a CTranslate2 folder as Argos does."""
+        self.inner = self.folder.with_name("unpacked")
+        others = Converted(self.inner / "converted").folder / "others"
+        root = self.inner / "translate-aa_bb"
+        root.mkdir()
+        others.rename(root / "model")
+        for name in ("source.spm", "target.spm", "README.md"):
+            (root / "model" / name).rename(root / name)
+        (root / "source.spm").rename(root / "sentencepiece.model")
+        (root / "target.spm").unlink()
+        (root / "metadata.json").write_text('{"from_code": "aa", "to_code": "bb", "package_version": "1"}')
+        shutil.rmtree(self.inner / "converted")
+        pack(root, self.folder / "m.argosmodel")
+
+    def spoil(self, case: Case, pick: random.Random) -> None:
+        """Damage the package, or a file in it that is packed again."""
+        case.folder.mkdir()
+        package, case.free = case.folder / "m.argosmodel", True
+        if pick.random() < 0.5:
+            work = case.folder.with_name(f"{case.folder.name}.work")
+            shutil.copytree(self.inner / "translate-aa_bb", work / "t")
+            case.said.append(self.damage(work / "t", pick))
+            pack(work / "t", package)
+            shutil.rmtree(work)
+            return
+        shutil.copy(self.folder / "m.argosmodel", package)
+        if pick.random() < 0.5:
+            content = bytearray(package.read_bytes())
+            at = len(content) - pick.randrange(1, 1200)  # in the list of files
+            content[at] = pick.choice([0, 1, 255, content[at] ^ 1 << pick.randrange(8)])
+            package.write_bytes(content)
+            case.said.append(f"the list of files: byte {at}")
+        else:
+            case.said.append(Mutator(pick).damage(package, [package]))
+
+    def read(self, case: Case) -> Outcome:
+        """Open the package, which may be gone, and translate with it."""
+        return super().read(case) if case.folder == self.folder else ("read", self._each(case.folder / "m.argosmodel"))
+
+
+def pack(folder: Path, package: Path) -> None:
+    """Write a folder as a zip file, with the plain files that can be read."""
+    with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size < 10**9 and os.access(path, os.R_OK):
+                archive.write(path, path.relative_to(folder.parent))
+
+
 def seal(folder: Path) -> bool:
     """Make all checksums of a model folder fit; return whether that could be done."""
     from heedful.errors import ModelError
@@ -738,6 +843,8 @@ class Traces(Kind):
 KINDS: dict[str, type[Kind]] = {
     "models": Models,
     "students": Students,
+    "ctranslate2": Converted,
+    "argos": Packages,
     "caches": Caches,
     "pairs": Pairs,
     "links": Links,

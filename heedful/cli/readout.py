@@ -92,11 +92,12 @@ def readout(
             | {"--regions": regions is not None, "--columns": bool(columns), "--format": bool(format_)},
         )
     from heedful.data.formats import subsample
+    from heedful.trace.readout import readout_file
 
     with options.name_options():
         translator = options.open_model(model, None, device, threads)
-        file = _folder(model) / "readout.json"
-        folder = None if dry_run else file.parent
+        file = readout_file(_folder(model))
+        folder = None if dry_run else _folder(model)
         if text is not None:
             from heedful.data.files import read_lines
 

@@ -22,7 +22,7 @@ from heedful.config import Config, TransformerConfig
 from heedful.errors import ConfigError, install_command
 from heedful.files import whole_folder
 from heedful.interop.folder import JOINT, SOURCE, TARGET, ModelParts, check_finite, write_readout
-from heedful.models.transformer import Transformer, positions
+from heedful.models.transformer import Transformer
 from heedful.text import PAD, START, Codec
 from heedful.text.segments import READ
 from heedful.text.sentencepiece import SentencePieces
@@ -119,7 +119,8 @@ def _spec(parts: ModelParts) -> Any:  # noqa: ANN401  (the package has no types)
     weights = {
         name: tensor.detach().float().cpu().contiguous().clone() for name, tensor in parts.model.state_dict().items()
     }
-    table = positions(max_positions(parts.config), config.width, kind=config.positions).numpy()
+    rows = max_positions(parts.config)
+    table = cast(Transformer, parts.model).position_vectors(rows)[:rows].detach().float().cpu().numpy()
     for side in (spec.encoder, spec.decoder):
         side.scale_embeddings = config.scale
         side.position_encodings.encodings = table
