@@ -39,7 +39,13 @@ Family = Annotated[
         metavar="rnn|fixed|transformer", help="Recurrent with attention, without it, or Transformer [by preset]."
     ),
 ]
-Cell = Annotated[str | None, typer.Option(metavar="|".join(CELLS), help="The cell of an RNN [gru].")]
+Cell = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(CELLS),
+        help="The cell of an RNN [gru]; --model transformer: ssru in place of the decoder's self-attention.",
+    ),
+]
 AttentionScore = Annotated[
     str | None, typer.Option(metavar="|".join(SCORES), help="The attention score of an RNN [additive].")
 ]

@@ -29,7 +29,7 @@ def ssru_states(x: Tensor, f: Tensor, c: Tensor) -> Tensor:
     if x.shape[1] == 1:
         return torch.lerp(x, c[:, None], f)
     if torch.is_grad_enabled() and (x.requires_grad or f.requires_grad or c.requires_grad):
-        states: Tensor = _States.apply(x, f, c)
+        states: Tensor = _SsruStates.apply(x, f, c)  # type: ignore[no-untyped-call]
         return states
     return _states(x, f, c)
 
@@ -41,7 +41,7 @@ def _states(x: Tensor, f: Tensor, c: Tensor) -> Tensor:
     return states
 
 
-class _States(torch.autograd.Function):
+class _SsruStates(torch.autograd.Function):
     """`ssru_states` and its gradients; with g_t the gradient of c_t, g_t = dc_t + f_{t+1} ⊙ g_{t+1}."""
 
     @staticmethod

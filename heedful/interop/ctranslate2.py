@@ -64,6 +64,8 @@ def check_convertible(parts: ModelParts) -> TransformerConfig:
             f"this model captions images (image.encoder is {parts.config.image.encoder}); CTranslate2 runs models of "
             "text only"
         )
+    if model.cell != "self-attention":
+        raise ConfigError(f"model.cell is {model.cell}; CTranslate2 has model.cell=self-attention only")
     if model.activation not in ACTIVATIONS:
         allowed = ", ".join(ACTIVATIONS)
         raise ConfigError(f"model.activation is {model.activation}; CTranslate2 has {allowed}")
@@ -118,7 +120,7 @@ def _spec(parts: ModelParts) -> Any:  # noqa: ANN401  (the package has no types)
         name: tensor.detach().float().cpu().contiguous().clone() for name, tensor in parts.model.state_dict().items()
     }
     source = "embedding.weight" if config.tied == "all" else "source.weight"
-    table = positions(max_positions(parts.config), config.width).numpy()
+    table = positions(max_positions(parts.config), config.width, kind=config.positions).numpy()
     sides = (
         (spec.encoder, spec.encoder.embeddings[0], source),
         (spec.decoder, spec.decoder.embeddings, "embedding.weight"),

@@ -61,6 +61,8 @@ def _marian(config: Config) -> TransformerConfig:
         raise ConfigError(f"model.family is {config.family}; a Marian model is a transformer")
     obstacles = []
     for name, value, allowed in (
+        ("model.cell", model.cell, ("self-attention",)),
+        ("model.positions", model.positions, ("sinusoid",)),
         ("model.norm", model.norm, ("post",)),
         ("model.tied", model.tied, ("all", "target")),
         ("text.kind", config.text.kind, ("sentencepiece",)),

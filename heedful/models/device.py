@@ -146,7 +146,9 @@ class MemoryNeed(NamedTuple):
         if isinstance(config, TransformerConfig):
             L, H = config.depth, config.heads
             layer = config.inner + 8 * D  # the activations of one layer
-            one = cls(2 * (1 + 2 * L) * D + layer, 2 * H, max(4 * L * D, layer), 3 * V, 2 * (L + 1) * H)
+            state = 4 * L * D  # of each token with self-attention, once of all tokens with a recurrent cell
+            each, once = (state, 0) if config.cell == "self-attention" else (0, state)
+            one = cls(2 * (1 + 2 * L) * D + layer, 2 * H, max(each, layer), 3 * V + once, 2 * (L + 1) * H)
         else:
             E, A = config.memory_width, config.score_width or D if isinstance(config, RnnConfig) else 0
             one = cls(10 * E + 2 * A, 2 * A, E + 6 * D, 3 * V + 8 * config.layers * D, 2)

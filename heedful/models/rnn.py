@@ -74,6 +74,16 @@ def gru(x: Tensor, u: Tensor, state: CellState) -> CellState:
     return (torch.lerp(n, state[0], z),)
 
 
+def ssru(x: Tensor, u: Tensor, state: CellState) -> CellState:
+    """c_t = f c_{t-1} + (1 - f) g, s_t = relu(c_t); there is no u.  x (B, 2D), c (B, D) -> s, c (B, D).
+
+    Forget gate f = σ(x), candidate g = x; in the order f, g.
+    """
+    f, g = x.chunk(2, dim=-1)
+    c = torch.lerp(g, state[1], torch.sigmoid(f))
+    return torch.relu(c), c
+
+
 Function = Callable[[Tensor, Tensor, CellState], CellState]
 
 
@@ -83,6 +93,9 @@ class CellKind(NamedTuple):
     Without more, it trains and decodes by its function. A fast version is declared: `module` is PyTorch's module of the
     same cell, which `heedful.fused.unrolled` has, too, by the cell's name; `kernel` is the function on a GPU without a
     gradient.
+
+    A cell whose recurrence has no matrix U has `output`, which makes s_t from c_t, the second tensor of its state;
+    its u is s_{t-1} itself.
     """
 
     function: Function
@@ -90,6 +103,7 @@ class CellKind(NamedTuple):
     states: int = 1
     module: type[nn.RNN] | type[nn.LSTM] | type[nn.GRU] | None = None
     kernel: Function | None = None
+    output: Callable[[Tensor], Tensor] | None = None
 
     def best(self, *tensors: Tensor) -> Function:
         """Return the function for these tensors: the kernel where kernels are usable, without gradients."""
@@ -105,6 +119,7 @@ CELLS: Registry[CellKind] = Registry(
         "rnn": CellKind(rnn, 1, 1, nn.RNN),
         "lstm": CellKind(lstm, 4, 2, nn.LSTM, lstm_cell),
         "gru": CellKind(gru, 3, 1, nn.GRU, gru_cell),
+        "ssru": CellKind(ssru, 2, 2, output=torch.relu),
     },
 )
 
@@ -164,11 +179,14 @@ class RecurrentState:
 class CellWeights(nn.Module):
     """The encoder's weights of a cell that PyTorch has no module for, shaped and named as in `nn.GRU`."""
 
-    def __init__(self, gates: int, inputs: int, width: int, layers: int, directions: int) -> None:
+    def __init__(self, kind: CellKind, inputs: int, width: int, layers: int, directions: int) -> None:
         super().__init__()
         self._all_weights: list[list[str]] = []
+        gates = kind.gates
         for layer in range(layers):
             sizes = {"weight_ih": (inputs,), "weight_hh": (width,), "bias_ih": (), "bias_hh": ()}
+            if kind.output is not None:
+                sizes = {"weight_ih": (inputs,), "bias_ih": ()}
             for side in ("", "_reverse")[:directions]:
                 self._all_weights.append([f"{name}_l{layer}{side}" for name in sizes])
                 for name, size in zip(self._all_weights[-1], sizes.values(), strict=True):
@@ -183,12 +201,15 @@ def plain_encoder(
     """Compute what `unrolled_encoder` computes by the cell's function, one step after the other."""
     inside = (torch.arange(x.shape[1], device=x.device)[:, None] < lengths)[..., None]  # (S, B, 1)
     outputs, ends = [], []
-    for direction, W, U, b_W, b_U in zip(x, *weights, strict=True):
+    for direction, *own in zip(x, *weights, strict=True):
+        W, *U = own[: len(own) // 2]
+        b_W, *b_U = own[len(own) // 2 :]
         inputs = F.linear(direction, W, b_W)
-        state: CellState = (inputs.new_zeros(inputs.shape[1], U.shape[1]),) * kind.states
+        state: CellState = (inputs.new_zeros(inputs.shape[1], W.shape[0] // kind.gates),) * kind.states
         s = []
         for t, projected in enumerate(inputs):
-            after = kind.function(projected, F.linear(state[0], U, b_U), state)
+            u = F.linear(state[0], U[0], b_U[0]) if U else state[0]
+            after = kind.function(projected, u, state)
             state = tuple(torch.where(inside[t], new, old) for new, old in zip(after, state, strict=True))
             s.append(state[0])
         outputs.append(torch.stack(s))
@@ -206,13 +227,13 @@ class Encoder(nn.Module):
         self.kind, E, directions = CELLS[config.cell], config.per_direction, config.directions
         self.rnn: CellWeights | nn.RNNBase
         if self.kind.module is None:
-            self.rnn = CellWeights(self.kind.gates, config.embedding, E, config.layers, directions)
+            self.rnn = CellWeights(self.kind, config.embedding, E, config.layers, directions)
         else:
             both, dropout = config.bidirectional, config.dropout if config.layers > 1 else 0.0
             self.rnn = self.kind.module(
                 config.embedding, E, config.layers, batch_first=True, bidirectional=both, dropout=dropout
             )
-        for names in self.rnn._all_weights:
+        for names in self.rnn._all_weights if self.kind.output is None else ():
             initialise(getattr(self.rnn, names[1]), getattr(self.rnn, names[3]), E, config.cell == "lstm")
         self.between = Dropout(config.dropout)
         self.cell, self.layers, self.directions = config.cell, config.layers, config.directions
@@ -245,7 +266,7 @@ class Encoder(nn.Module):
         h, ends = e.transpose(0, 1), []
         for layer in range(self.layers):
             names = self.rnn._all_weights[layer * self.directions :][: self.directions]
-            weights = tuple(torch.stack([getattr(self.rnn, n[i]) for n in names]) for i in range(4))
+            weights = tuple(torch.stack([getattr(self.rnn, n[i]) for n in names]) for i in range(len(names[0])))
             if layer:
                 h = self.between(h)
             sides = torch.stack([h, reverse_sentences(h, lengths)][: self.directions])
@@ -269,18 +290,23 @@ class Bridge(nn.Module):
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
-        self.states, self.layers = CELLS[config.cell].states, config.layers
+        self.output, self.layers = CELLS[config.cell].output, config.layers
+        states = 1 if self.output is not None else CELLS[config.cell].states
         E, D = config.memory_width, config.width
         if config.bridge == "copy" and E != D:
             raise ConfigError(
                 f"model.bridge=copy needs an encoder as wide as the decoder, but their widths are {E} and {D}; "
                 "set model.encoder_width=0 or model.bridge=learn"
             )
-        count = self.layers * self.states if config.bridge == "learn" else 0
+        count = self.layers * states if config.bridge == "learn" else 0
         self.W = nn.ModuleList(nn.Linear(E, D) for _ in range(count))
 
     def forward(self, last: tuple[Tensor, ...]) -> tuple[CellState, ...]:
         """Return the first state of each layer.  `last`: the states, then for the LSTM the cell states, each (B, E)."""
+        if self.output is not None:
+            cells = last[self.layers :]
+            cells = tuple(W(side) for W, side in zip(self.W, cells, strict=True)) if len(self.W) else cells
+            return tuple((self.output(c), c) for c in cells)
         if len(self.W):
             # The LSTM's cell state is not bounded by a tanh, so neither is what it starts from.
             mapped = [W(side) for W, side in zip(self.W, last, strict=True)]
@@ -299,8 +325,9 @@ class Cell(nn.Module):
         super().__init__()
         self.kind = CELLS[kind]
         self.W = nn.ModuleList(Linear(part, self.kind.gates * D, bias=i == 0) for i, part in enumerate(parts))
-        self.U = Linear(D, self.kind.gates * D)
-        initialise(self.U.weight, self.U.bias, D, forget=kind == "lstm")
+        self.U = Linear(D, self.kind.gates * D) if self.kind.output is None else None
+        if self.U is not None:
+            initialise(self.U.weight, self.U.bias, D, forget=kind == "lstm")
 
     def project(self, part: int, x: Tensor) -> Tensor:
         """Return one part of the input's share.  x (…, part) -> (…, gates·D)."""
@@ -313,11 +340,12 @@ class Cell(nn.Module):
     def tensors(self) -> dict[str, Tensor]:
         """Return the weights of the first part of the input and of the state, and their biases, by name."""
         W, U = self.W[0], self.U
+        assert U is not None
         return {"W": W.weight, "b_W": W.bias, "U": U.weight, "b_U": U.bias}  # type: ignore[dict-item]
 
     def forward(self, x: Tensor, state: CellState) -> CellState:
         """Go one step.  x (B, gates·D), projected; state before -> state after."""
-        u = self.U(state[0])
+        u = state[0] if self.U is None else self.U(state[0])
         return self.kind.best(x, u, *state)(x, u, state)
 
 

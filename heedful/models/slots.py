@@ -20,7 +20,7 @@ from heedful.models.protocol import Memory, Seq2Seq
 
 if TYPE_CHECKING:
     from heedful.models.rnn import RecurrentState
-    from heedful.models.transformer import DecoderLayer, Transformer
+    from heedful.models.transformer import DecoderLayer, MultiHead, Ssru, Transformer
 
 Product = tuple[Tensor, Tensor]  # W and b
 
@@ -70,13 +70,11 @@ class _SlotLayer:
     """The weights of one layer of the decoder, as products take them; LN and the last product of each sub-layer."""
 
     def __init__(self, layer: DecoderLayer) -> None:
-        inside, across, forward = layer.inside, layer.across, layer.forward_layer
+        self.inside, across, forward = layer.inside, layer.across, layer.forward_layer
         D = across.W.in_features
-        self.qkv = (inside.W.weight, inside.W.bias)
         self.q = (across.W.weight[:D], across.W.bias[:D])
         self.W_1, self.f = (forward.W_1.weight, forward.W_1.bias), forward.f
-        last = (inside.W_o, across.W_o, forward.W_2)
-        self.inside_o, self.across_o, self.W_2 = ((W.weight, W.bias) for W in last)
+        self.across_o, self.W_2 = ((W.weight, W.bias) for W in (across.W_o, forward.W_2))
         around = (layer.around_inside, layer.around_across, layer.around_forward)
         self.inside_LN, self.across_LN, self.forward_LN = (residual.LN for residual in around)
 
@@ -99,12 +97,15 @@ class TransformerSlots:
 
     def __init__(self, model: Transformer, memory: Memory, K: int, capacity: int) -> None:
         self.model, self.memory, self.K = model, memory, K
-        W, B, C = model.embedding.weight, len(memory.keep), model.channels
-        R, T = B * K, capacity + 1
         self.layers = [_SlotLayer(cast("DecoderLayer", layer)) for layer in model.decoder]
-        self.cache = W.new_zeros(len(self.layers), 2, R, W.shape[1] // C, T, C)
-        self.positions = model.position_vectors(T)
+        self.positions = model.position_vectors(capacity + 1)
         self.lengths = memory.keep.sum(1)
+        self._allocate(model.embedding.weight, len(memory.keep) * K, capacity + 1)
+
+    def _allocate(self, W: Tensor, R: int, T: int) -> None:
+        """Make the tensors of the state, for R rows and T positions, with the type of W."""
+        C, K = self.model.channels, self.K
+        self.cache = W.new_zeros(len(self.layers), 2, R, W.shape[1] // C, T, C)
         self.rows = torch.zeros(R, T, dtype=torch.long, device=W.device) if K > 1 else None
 
     @property
@@ -123,17 +124,22 @@ class TransformerSlots:
         e = F.embedding(y, model.embedding.weight).view(len(t), self.K, -1)
         s = torch.add(F.embedding(t, self.positions)[:, None], e, alpha=model.scale).view(len(y), -1)
         g: Tensor | None = None  # what is to be added to s
-        for layer, (k, v), across in zip(self.layers, self.cache, zip(keys[::2], keys[1::2], strict=True), strict=True):
+        for number, (layer, k, v) in enumerate(zip(self.layers, keys[::2], keys[1::2], strict=True)):
             s, n, g = self._before(s, g, layer.inside_LN)
-            x = attend_cache(linear(n, *layer.qkv), k, v, t, self.rows)
-            s, g = self._after(s, linear(x, *layer.inside_o), layer.inside_LN)
+            s, g = self._after(s, self._read(n, t, number), layer.inside_LN)
             s, n, g = self._before(s, g, layer.across_LN)
-            x = attend_source(linear(n, *layer.q), *across, self.lengths)
+            x = attend_source(linear(n, *layer.q), k, v, self.lengths)
             s, g = self._after(s, linear(x, *layer.across_o), layer.across_LN)
             s, n, g = self._before(s, g, layer.forward_LN)
             x = linear(n, *layer.W_1, layer.f)
             s, g = self._after(s, linear(x, *layer.W_2), layer.forward_LN)
         return model.logits(s if g is None else _add_norm(s, g, model.LN_s)[1])
+
+    def _read(self, n: Tensor, t: Tensor, number: int) -> Tensor:
+        """Return what the first sub-layer of a layer computes from the tokens so far.  n (R, D), t (B,) -> (R, D)."""
+        inside, (k, v) = cast("MultiHead", self.layers[number].inside), self.cache[number]
+        x = attend_cache(linear(n, inside.W.weight, inside.W.bias), k, v, t, self.rows)
+        return linear(x, inside.W_o.weight, inside.W_o.bias)
 
     def _before(self, s: Tensor, g: Tensor | None, LN: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the stream, the input of a sub-layer, and what is still to be added to the stream."""
@@ -147,3 +153,33 @@ class TransformerSlots:
         """Let the rows continue their parents."""
         if parents is not None and self.rows is not None:
             self.rows.copy_(self.rows[parents])
+
+
+class SsruSlots(TransformerSlots):
+    """The slots of a Transformer whose decoder has SSRUs: c_t of L layers, (L, R, D), in fp32 at least."""
+
+    def _allocate(self, W: Tensor, R: int, T: int) -> None:
+        dtype = torch.float32 if W.dtype.itemsize < 4 else W.dtype
+        self.cache = W.new_zeros(len(self.layers), R, W.shape[1], dtype=dtype)
+        self.after = torch.zeros_like(self.cache)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory the states take, with the source's."""
+        return super().nbytes + self.after.nbytes
+
+    def put(self, slots: Tensor, memory: Memory) -> None:
+        """Begin new sentences in some slots: with states of 0."""
+        rows = (slots[:, None] * self.K + torch.arange(self.K, device=slots.device)).flatten()
+        self.cache.index_fill_(1, rows, 0.0)
+        super().put(slots, memory)
+
+    def _read(self, n: Tensor, t: Tensor, number: int) -> Tensor:
+        inside, c = cast("Ssru", self.layers[number].inside), self.after[number]
+        f, x = linear(n, inside.W.weight).to(c.dtype).chunk(2, dim=-1)
+        torch.lerp(x, self.cache[number], torch.sigmoid(f + inside.b_f), out=c)
+        return torch.relu(c).to(n.dtype)
+
+    def advance(self, parents: Tensor | None) -> None:
+        """Take the states after the step, of the rows' parents."""
+        self.cache.copy_(self.after if parents is None else self.after.index_select(1, parents))

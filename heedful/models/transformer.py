@@ -45,7 +45,7 @@ from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_
 from heedful.models.image import Regions
 from heedful.models.layers import dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Reread, Step
-from heedful.models.slots import TransformerSlots
+from heedful.models.slots import SsruSlots, TransformerSlots
 
 ROWS = 2  # factor by which the rows grow when sentences join
 JOIN = "only sentences that begin can join others, and only where tokens are decoded one at a time"
@@ -448,10 +448,10 @@ class MultiHead(nn.Module):
 
 
 class Ssru(nn.Module):
-    """relu(c_t) with c_t = f_t ⊙ c_{t-1} + (1 - f_t) ⊙ W x_t, f_t = σ(W_f x_t + b_f): a recurrent cell (Kim et al. 2019).
+    """A recurrent cell: relu(c_t) with c_t = f_t ⊙ c_{t-1} + (1 - f_t) ⊙ W x_t, f_t = σ(W_f x_t + b_f).
 
-    The two matrices are one, W = [W_f; W], so that a step takes one product. c_t is in fp32 at least: it is a sum over
-    all tokens so far.
+    From Kim et al. 2019, "From Research to Production and Back". The two matrices are one, W = [W_f; W], so that a step
+    takes one product. c_t is in fp32 at least: it is a sum over all tokens so far.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -655,8 +655,8 @@ class Transformer(Packable):
         return state
 
     def slots(self, memory: Memory, K: int, capacity: int) -> TransformerSlots:
-        """Return a decoder over static shapes, with a cache that never grows."""
-        return TransformerSlots(self, memory, K, capacity)
+        """Return a decoder over static shapes, with a state that never grows."""
+        return (SsruSlots if self.cell == "ssru" else TransformerSlots)(self, memory, K, capacity)
 
     def step(
         self, y: Tensor, state: Cache | SsruState, memory: Memory, need_weights: NeedWeights | None = None
@@ -695,7 +695,8 @@ class Transformer(Packable):
         """Go through the first `depth` layers.  s (R, n, D) -> (R, n, D), weights (R, L, H, n, S) if needed."""
         n, weighted = s.shape[1], self._weighted(need_weights)
         all_weights = []
-        back = Mask.causal(n, state.length + n, s, need_weights is not None)
+        recurrent = self.cell == "ssru"  # which needs no mask
+        back = Mask() if recurrent else Mask.causal(n, state.length + n, s, need_weights is not None)
         across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder[:depth]):

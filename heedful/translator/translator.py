@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heedful.config import TransformerConfig
 from heedful.data.images import EncodedImage, ImageInput, LoadedImage, load_image
 from heedful.decoding import Decoding, DecodingKeywords, length_limit
 from heedful.decoding.ensemble import Ensemble
@@ -617,6 +618,8 @@ class Translator:
                 f"a model of the family '{self.config.family}' has no self-attention; "
                 "a Transformer has (model.family=transformer)"
             )
+        if not self._decoder_has_self_attention:
+            raise ConfigError("the decoder of this model has no self-attention, but an SSRU (model.cell=ssru)")
 
         def read(memory: Memory, ids: Sequence[Sequence[int]]) -> list[Tensor]:
             y = torch.from_numpy(pad([(START, *one[:-1]) for one in ids])).to(memory.h.device)
@@ -636,6 +639,11 @@ class Translator:
         )
         nothing = np.zeros(len(inputs.tokens), dtype=np.float32)
         return Trace(inputs, inputs, weights.numpy(), nothing, inside=True)
+
+    @property
+    def _decoder_has_self_attention(self) -> bool:
+        model = self.config.model
+        return isinstance(model, TransformerConfig) and model.cell == "self-attention"
 
     def self_attention_sentences(self, text: str) -> tuple[list[tuple[int, Trace]], list[str]]:
         """Return the self-attention of each sentence of a text, with its first character; and the notes on them."""
@@ -658,12 +666,11 @@ class Translator:
         traces = {"cross": done.trace}
         if self.config.family == "transformer" and not isinstance(self.parts.model, Ensemble):
             encoder = [self.self_attention(part.source.text) for part in parts]
-            decoder = [self.decoder_self_attention(part.source.text, part.target.text) for part in parts]
-            traces = {
-                "encoder": Trace.join(text, text, [(s, s) for s, _ in starts], encoder),
-                "decoder": Trace.join(done.text, done.text, [(t, t) for _, t in starts], decoder),
-                **traces,
-            }
+            inside = {"encoder": Trace.join(text, text, [(s, s) for s, _ in starts], encoder)}
+            if self._decoder_has_self_attention:
+                decoder = [self.decoder_self_attention(part.source.text, part.target.text) for part in parts]
+                inside["decoder"] = Trace.join(done.text, done.text, [(t, t) for _, t in starts], decoder)
+            traces = {**inside, **traces}
         groups = []
         for kind, trace in traces.items():
             assert trace.weights is not None

@@ -24,6 +24,11 @@ CONFIGS: dict[str, ModelConfig] = {
     "first": FixedConfig(width=8, embedding=6, cell="lstm", context="first"),
     "every": FixedConfig(width=8, embedding=6, cell="gru", context="every"),
     "transformer": TransformerConfig(layers=2, width=8, heads=2, inner=12, bias=True),
+    "ssru": TransformerConfig(layers=1, decoder_layers=2, width=8, heads=2, inner=12, cell="ssru"),
+    "ssru post": TransformerConfig(
+        layers=1, width=8, heads=2, inner=12, norm="post", tied="none", cell="ssru", positions="marian"
+    ),
+    "recurrent ssru": RnnConfig(width=8, embedding=6, layers=2, cell="ssru"),
     "post": TransformerConfig(layers=1, decoder_layers=2, width=8, heads=4, inner=12, norm="post", tied="none"),
 }
 FEW = {name: CONFIGS[name] for name in ("bahdanau", "every", "transformer")}

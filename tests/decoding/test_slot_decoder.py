@@ -47,6 +47,8 @@ MORE: dict[str, ModelConfig] = {
     "concat": RnnConfig(width=8, embedding=6, score="concat", order="luong", cell="gru"),
     "general": RnnConfig(width=8, embedding=6, score="general", cell="rnn"),
     "rnn": FixedConfig(width=8, embedding=6, cell="rnn", layers=2),
+    "ssru": TransformerConfig(layers=2, width=8, heads=2, inner=12, cell="ssru"),
+    "ssru post": TransformerConfig(layers=1, width=8, heads=2, inner=12, norm="post", cell="ssru"),
     "joint": TransformerConfig(layers=1, width=8, heads=1, inner=12, tied="all", activation="gelu", scale=False),
     "silu": TransformerConfig(layers=2, width=12, heads=3, inner=8, tied="target", activation="silu", norm="post"),
 }

@@ -15,7 +15,7 @@ from heedful.config import FixedConfig, ModelConfig, RecurrentConfig, RnnConfig,
 from heedful.errors import ConfigError
 from heedful.models import Memory, NeedWeights, Network, State, build
 from heedful.models.rnn import RecurrentState
-from heedful.models.transformer import Cache
+from heedful.models.transformer import Cache, SsruState
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SCORES = ("dot", "scaled", "general", "additive", "concat")
@@ -71,6 +71,10 @@ def transformer_variants() -> dict[str, TransformerConfig]:
         parts = ["transformer", norm, activation, tied, str(layers), str(decoder_layers), f"{heads}-heads"]
         parts += [word for word, on in (("scaled", scale), ("bias", bias)) if on]
         found["-".join(parts)] = TransformerConfig(width=D, inner=7, **own, **switches)
+    for norm, layers in (("pre", 2), ("post", 1)):
+        found[f"ssru-{norm}-{layers}"] = TransformerConfig(
+            width=D, inner=7, heads=2, cell="ssru", norm=norm, layers=1, decoder_layers=layers, dropout=0.3
+        )
     return found
 
 
@@ -99,6 +103,8 @@ def tensors(state: State) -> list[Tensor]:
     """What can be compared of a state; a cache's room can be full in more than one way."""
     if isinstance(state, Cache):
         return []
+    if isinstance(state, SsruState):
+        return [] if state.cells is None else [state.cells.transpose(0, 1)]
     assert isinstance(state, RecurrentState)
     return [*chain.from_iterable(state.cells), *([] if state.feed is None else [state.feed])]
 
@@ -282,7 +288,7 @@ def test_step_leaves_its_state_and_memory_alone(config):
     before = [t.clone() for t in held]
     first = model.step(y, state, memory).hidden
     assert all(map(torch.equal, held, before))
-    again = model.start(memory, T) if isinstance(state, Cache) else state  # a cache is written into
+    again = state if isinstance(state, RecurrentState) else model.start(memory, T)  # a Transformer's is written into
     assert torch.equal(model.step(y, again, memory).hidden, first)
 
 
@@ -452,6 +458,7 @@ TINY = {
     ),
     "fixed-rnn": FixedConfig(width=2, embedding=2, dropout=0.0, cell="rnn", context="every"),
     "transformer-pre": TransformerConfig(layers=1, width=4, heads=2, inner=3, activation="gelu", dropout=0.0),
+    "ssru": TransformerConfig(layers=1, width=4, heads=2, inner=3, cell="ssru", activation="gelu", dropout=0.0),
     "transformer-post": TransformerConfig(
         layers=1, width=4, heads=1, inner=3, norm="post", activation="silu", tied="all", bias=True, dropout=0.0
     ),

@@ -23,6 +23,8 @@ CONFIGS: dict[str, ModelConfig] = {
     "luong": RnnConfig(width=8, embedding=6, score="general", order="luong", cell="lstm", tied=True),
     "fixed": FixedConfig(width=8, embedding=6, cell="gru", context="every"),
     "pre": TransformerConfig(**SHAPE, norm="pre"),
+    "ssru": TransformerConfig(**SHAPE, cell="ssru"),
+    "ssru post": TransformerConfig(**SHAPE, norm="post", cell="ssru"),
     "post": TransformerConfig(**SHAPE, norm="post", activation="silu"),
     "gelu": TransformerConfig(**SHAPE, norm="post", activation="gelu"),
 }

@@ -137,9 +137,10 @@ class _FastDecoderLayer:
     def __init__(self, layer: Any, rows: int) -> None:  # noqa: ANN401  (a `DecoderLayer`)
         inside, across, forward, D = layer.inside, layer.across, layer.forward_layer, layer.across.W.in_features
         W, b = across.W.weight, across.W.bias
-        self.ssru = inside.W.bias is None
-        if self.ssru:  # the gates f and W x by one product
-            self.fx = PackedLinear(inside.W.weight, torch.cat([inside.b_f, torch.zeros_like(inside.b_f)]), rows)
+        b_f = getattr(inside, "b_f", None)
+        self.ssru = b_f is not None
+        if b_f is not None:  # the gates before the sigmoid and W x, by one product
+            self.fx = PackedLinear(inside.W.weight, torch.cat([b_f, torch.zeros_like(b_f)]), rows)
         else:
             self.qkv, self.inside_o = _product(inside.W, rows), _product(inside.W_o, rows)
         self.q, self.keys = PackedLinear(W[:D], b[:D], rows), PackedLinear(W[D:], b[D:], rows)
