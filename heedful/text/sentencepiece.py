@@ -11,9 +11,12 @@ import binascii
 import json
 import math
 import struct
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -27,7 +30,7 @@ GROWTH = 100  # bytes by which a normalizer may replace a character; NFKC makes 
 PIECE = 1_000  # bytes of a piece: the time to cut a text grows with it; the trainer makes at most 16 characters
 FIELDS = 5_000_000  # of a model, which are read one by one
 ZIPF = 2.7  # added to the rank of a token
-RULES = {"nfkc": "nmt_nfkc", "none": "identity"}  # text.normalization, by SentencePiece's names
+LAST_SPACE = 0x3000  # no later character is white space
 THREADS = 4  # of the trainer: the sums, and so the pieces, depend on it
 
 
@@ -70,7 +73,6 @@ class SentencePieces(Codec):
         self._coded = any(_is_code(token) for token in self.tokens)
         self.gap = "" if SPACE in self._ids else " "
         self._processor = _load(model)
-        self._plain = _normalizer(model) == RULES["none"]
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int, normalization: str = "nfkc") -> SentencePieces:
@@ -78,10 +80,10 @@ class SentencePieces(Codec):
 
         `normalization` is that of the settings, and part of the model: it cuts all texts after it.
         """
-        sentences, rule = [replace_surrogates(text) for text in texts], RULES[normalization]
-        model = _train(sentences, size, rule) if any(sentences) else b""
+        sentences = [replace_surrogates(text) for text in texts]
+        model = _train(sentences, size, normalization) if any(sentences) else b""
         if not model:  # nothing to learn from: a model is needed all the same, but none of its pieces
-            return cls(_train(["."], 10, rule), SPECIALS)
+            return cls(_train(["."], 10, normalization), SPECIALS)
         processor = _load(model)
         pieces = [processor.IdToPiece(i) for i in range(len(processor))]  # the most probable first
         return cls(model, (*SPECIALS, *(piece for piece in pieces if piece not in SPECIALS))[:size])
@@ -147,8 +149,6 @@ class SentencePieces(Codec):
         """Return the language code of each text, if it has one, and the rest."""
         heads: list[list[str]] = [[] for _ in texts]
         bodies = [replace_surrogates(text) for text in texts]
-        if self._plain:  # other spaces separate words as well, which SentencePiece leaves to its normalization
-            bodies = [OTHER_SPACES.sub(" ", text) for text in bodies]
         for row, text in enumerate(bodies):
             if self._coded and text.startswith(">>") and (end := text.find("<<") + 2) > 2:
                 heads[row], bodies[row] = [text[:end]], text[end:]
@@ -278,36 +278,69 @@ def _load(model: bytes) -> Any:  # noqa: ANN401  (the package has no types)
     return processor
 
 
-def _normalizer(model: bytes) -> str:
-    """Return the name of a model's normalization: field 1 of its field 3."""
-    parts = (part for number, part in _fields(memoryview(model)) if number == 3)
-    return next((bytes(name).decode(errors="replace") for part in parts for n, name in _fields(part) if n == 1), "")
+def _train(sentences: Sequence[str], size: int, normalization: str) -> bytes:
+    """Return a model that knows all characters and has about `size` pieces; nothing if there is nothing to learn.
 
-
-def _train(sentences: Sequence[str], size: int, rule: str) -> bytes:
-    """Return a model that knows all characters and has about `size` pieces; nothing if there is nothing to learn."""
+    The normalization is a part of the model, so that other programs read text as we do.
+    """
     package = sentencepiece()
-    normalizer = package.SentencePieceNormalizer(rule_name=rule)
-    characters = {character for sentence in sentences for character in str(normalizer.Normalize(sentence))}
+    package.set_min_log_level(3)
     into = BytesIO()
-    try:
-        package.SentencePieceTrainer.Train(
-            sentence_iterator=iter(sentences),
-            model_writer=into,
-            model_type="unigram",
-            normalization_rule_name=rule,
-            # It counts <unk>, <s> and </s>; we count <pad>, too. Fewer pieces than characters it refuses to learn.
-            vocab_size=max(size - 1, len(characters) + 8),
-            hard_vocab_limit=False,
-            character_coverage=1.0,
-            max_sentence_length=2**30,
-            num_threads=THREADS,
-            minloglevel=3,
-        )
-    except RuntimeError as error:
-        if "empty()" in str(error):  # no sentences that it takes, or nothing in them but what it skips
-            return b""
-        raise ConfigError(
-            f"text.kind=sentencepiece: no vocabulary could be learned from these texts ({error})"
-        ) from None
-    return into.getvalue()
+    with _rules(normalization) as rules:
+        normalizer = package.SentencePieceNormalizer(**rules)
+        characters = {character for sentence in sentences for character in str(normalizer.Normalize(sentence))}
+        named = {f"normalization_{name}": value for name, value in rules.items()}
+        try:
+            package.SentencePieceTrainer.Train(
+                sentence_iterator=iter(sentences),
+                model_writer=into,
+                model_type="unigram",
+                **named,
+                # It counts <unk>, <s> and </s>; we count <pad>, too. Fewer pieces than characters it refuses to learn.
+                vocab_size=max(size - 1, len(characters) + 8),
+                hard_vocab_limit=False,
+                character_coverage=1.0,
+                max_sentence_length=2**30,
+                num_threads=THREADS,
+                minloglevel=3,
+            )
+        except RuntimeError as error:
+            if "empty()" in str(error):  # no sentences that it takes, or nothing in them but what it skips
+                return b""
+            raise ConfigError(
+                f"text.kind=sentencepiece: no vocabulary could be learned from these texts ({error})"
+            ) from None
+    return _without(into.getvalue(), rules.get("rule_tsv", ""))
+
+
+def _without(model: bytes, path: str) -> bytes:
+    """Return a model without the path of its rules, which differs from run to run: field 6 of its field 3."""
+    if not path:
+        return model
+    written = _field(6, path.encode())
+    return b"".join(
+        _field(number, bytes(part).replace(written, b"") if number == 3 else bytes(part))
+        for number, part in _fields(memoryview(model))
+    )
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a field of a protocol buffer that holds bytes."""
+    head, size = bytearray([number << 3 | 2]), len(content)
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*head, size]) + content
+
+
+@contextmanager
+def _rules(normalization: str) -> Iterator[dict[str, str]]:
+    """Return the normalization as SentencePiece's options have it; "none" makes a space of other white space."""
+    if normalization == "nfkc":
+        yield {"rule_name": "nmt_nfkc"}
+        return
+    with tempfile.TemporaryDirectory(prefix="heedful-") as folder:
+        path = Path(folder) / "spaces.tsv"
+        spaces = (code for code in range(LAST_SPACE + 1) if OTHER_SPACES.fullmatch(chr(code)))
+        path.write_text("".join(f"{code:x}\t20\n" for code in spaces), encoding="ascii")
+        yield {"rule_tsv": str(path)}

@@ -57,8 +57,10 @@ def test_two_tokens_of_one_character():
     assert codec.encode("n  ﬁ").spans == ((0, 1), (3, 4), (3, 4), (4, 4))
 
 
-def test_text_is_normalised_or_left_as_it_is():
-    plain = Codec.train([*TEXTS, *ODD], TextConfig(kind="sentencepiece", size=300, normalization="none"))
+def test_text_is_normalised_or_left_as_it_is(capfd):
+    how = TextConfig(kind="sentencepiece", size=300, normalization="none")
+    plain = Codec.train([*TEXTS, *ODD], how)
+    assert plain.dump() == Codec.train([*TEXTS, *ODD], how).dump(), "always the same from the same texts"
     nfkc = trained(*TEXTS, *ODD, size=300)
     assert nfkc.decode(nfkc.encode(ODD[0]).ids) == "1⁄2 of it..."
     for codec in (plain, Codec.parse(plain.dump())):
@@ -68,8 +70,8 @@ def test_text_is_normalised_or_left_as_it_is():
     # Other spaces separate words, as they do by NFKC, and spans index the text.
     assert [part for _, part in cut(plain, "½\u00a0…") if part] == ["½", "…"]
     assert plain.ids(["½\u00a0of\t…"]) == plain.ids(["½ of …"]) != plain.ids(["½of…"])
-    nothing = Codec.train([], TextConfig(kind="sentencepiece", size=300, normalization="none"))
-    assert nothing.decode([UNKNOWN]) == "<unk>"
+    assert Codec.train([], how).decode([UNKNOWN]) == "<unk>"
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "char"])
