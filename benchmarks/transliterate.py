@@ -141,7 +141,7 @@ def compare(translator: heedful.Translator, package: Any, some: list[Romanised],
 def links(translator: heedful.Translator, some: list[Romanised]) -> None:
     """Print where the largest weight of a step is, and how often links are right: by the weights alone, and evened."""
     places, right, count = Counter[str](), Counter[str](), 0
-    readouts = {
+    readouts: dict[str, dict[str, Any]] = {
         "the largest weight": {},
         "evened": {"even": True},
         "evened, </s> left out": {"even": True, "end": "drop"},

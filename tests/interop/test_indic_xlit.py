@@ -164,12 +164,13 @@ def test_it_is_converted_to_heedfuls_format_alone(folder, tmp_path, heedful_cli:
 
 
 @pytest.mark.slow
-def test_it_begins_another_training(folder, tmp_path):
+def test_it_begins_another_training(tmp_path):
+    folder = write(tmp_path / "small", {name: 0.4 * weight for name, weight in state_dict().items()})
     pairs = [("mat", "मत"), ("sat", "सत"), ("kam", "कम"), ("dam", "दम"), ("nam", "नम"), ("man", "मन")] * 20
-    settings = {"training": {"steps": 150, "rate": 0.01, "warmup": 5, "device": "cpu", "threads": 1, "patience": 99}}
-    settings["training"] |= {"valid_every": 50, "batch_sentences": 16}
+    settings = {"training": {"steps": 500, "rate": 0.02, "warmup": 5, "device": "cpu", "threads": 1, "patience": 99}}
+    settings["training"] |= {"valid_every": 100, "batch_sentences": 32, "metric": "loss", "smoothing": 0.0}
     settings["data"] = {"duplicates": "keep"}
-    heedful.train(pairs, tmp_path / "m", settings=settings, init=folder, verbose=False)
+    heedful.train(pairs, tmp_path / "m", valid=pairs[:6], settings=settings, init=folder, verbose=False)
     translator = heedful.load(tmp_path / "m", "cpu")
     assert [one.text for one in translator.translate(["mat", "kam", "man"])] == ["मत", "कम", "मन"]
 
