@@ -1,6 +1,7 @@
 """Sentences per second in decoding, beside `transformers`' `generate` and CTranslate2 with the same weights.
 
 python benchmarks/decoding.py [--model small|opus] [--rounds 7] [--threads 2] [--json FILE]
+python benchmarks/decoding.py --cell ssru [--rounds 31] [--threads 1]
 
 A Transformer with random weights: `small` has width 256, inner width 1024, 4 heads, 3 + 3 layers and a vocabulary of
 8,000; `opus` has the sizes of an Opus-MT (512, 2048, 8 heads, 6 + 6 layers, 65,002 tokens: 77 M weights). Source
@@ -11,7 +12,9 @@ threads for one translator, and a process of its own: beside PyTorch it is slowe
 How many sentences the others translate as heedful does is printed; `generate` and CTranslate2 float32 must greedily be
 alike in all. (With a beam, both count the forced `</s>` at the limit for nothing, and now and then another hypothesis
 wins.) In a round all are timed in turn; ratios are taken within a round, of wall-clock time and of CPU time, and
-medians over rounds are printed. Then the RNN (LSTM, 256 per direction, additive attention) under the same conditions,
+medians over rounds are printed. --cell ssru compares Transformers of the width of `small` only, with self-attention
+and with SSRUs in decoders of several depths: ratios are to a Transformer with the same encoder and as deep a decoder
+with self-attention. Otherwise follows the RNN (LSTM, 256 per direction, additive attention) under the same conditions,
 and the time per token at length 400 and at length 40.
 """
 
@@ -24,7 +27,8 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +37,7 @@ import torch
 from ctranslate2_peer import Peer
 from torch import Tensor
 
-from heedful.config import RnnConfig, TransformerConfig
+from heedful.config import ModelConfig, RnnConfig, TransformerConfig
 from heedful.decoding import Decoding, beam, greedy
 from heedful.interop.marian import layers
 from heedful.models import Network, build, pack_weights
@@ -281,11 +285,11 @@ def alone(rounds: int, single: int, many: int) -> list[dict[str, Any]]:
     return rows
 
 
-def per_token(rounds: int, lengths: Sequence[int] = (40, 400)) -> dict[str, float]:
-    """Return the milliseconds per token of one sentence at two output lengths, for both models."""
+def per_token(rounds: int, models: Mapping[str, ModelConfig], lengths: Sequence[int] = (40, 400)) -> dict[str, float]:
+    """Return the milliseconds per token of one sentence at two output lengths, for some models."""
     torch.manual_seed(1)
     found = {}
-    for name, config in (("transformer", TRANSFORMER), ("rnn", RNN)):
+    for name, config in models.items():
         model = ready(build(config, V, V))
         times: dict[int, list[float]] = {length: [] for length in lengths}
         for _ in range(rounds):
@@ -300,6 +304,34 @@ def per_token(rounds: int, lengths: Sequence[int] = (40, 400)) -> dict[str, floa
     return found
 
 
+def students(rounds: int, single: int) -> list[dict[str, Any]]:
+    """Return the speeds for one sentence of Transformers with self-attention and with SSRUs in their decoders."""
+    rows = []
+    for L, shapes in ((6, (("self-attention", 2), ("ssru", 6), ("ssru", 2))), (3, (("ssru", 3), ("ssru", 1)))):
+        models = {}
+        for cell, depth in (("self-attention", L), *shapes):
+            torch.manual_seed(1)
+            models[f"{L} + {depth} {cell}"] = ready(
+                build(replace(TRANSFORMER, layers=L, decoder_layers=depth, cell=cell), V, V)
+            )
+        first = next(iter(models))
+        for name, K, size in CASES:
+            if size > 1:
+                continue
+            x = sentences(single)
+            found = [
+                {key: speed(partial(write, model, K=K), x, 1) for key, model in models.items()} for _ in range(rounds)
+            ]
+            for key in models:
+                row: dict[str, Any] = {"case": name, "model": key}
+                for clock in ("wall", "cpu"):
+                    row[clock] = statistics.median(getattr(speeds[key], clock) for speeds in found)
+                    ratios = (getattr(speeds[key], clock) / getattr(speeds[first], clock) for speeds in found)
+                    row[f"{clock} ratio"] = statistics.median(ratios)
+                rows.append(row)
+    return rows
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -309,23 +341,38 @@ def main() -> None:
     parser.add_argument("--single", type=int, default=10, help="sentences in a round, one at a time")
     parser.add_argument("--many", type=int, default=96, help="sentences in a round, 32 at a time")
     parser.add_argument("--transformer-only", action="store_true", help="without the RNN and the times per token")
+    parser.add_argument("--cell", choices=["ssru"], help="compare decoders with this cell and with self-attention only")
     parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"torch {torch.__version__}, {options.threads} threads, {platform.processor() or platform.machine()}")
+    results: dict[str, Any]
+    if options.cell:
+        results = {"cells": students(options.rounds, options.single)}
+        print("\nlayers                    case       sentences/s, per CPU second; ratio to the first, per CPU second")
+        for row in results["cells"]:
+            speeds = f"{row['wall']:>8.1f} {row['cpu']:>8.1f}   {row['wall ratio']:>6.2f} {row['cpu ratio']:>6.2f}"
+            print(f"{row['model']:<25} {row['case']:<8} {speeds}")
+        models = {"self-attention": TRANSFORMER, "ssru": replace(TRANSFORMER, cell="ssru")}
+        results["per_token"] = times = per_token(max(3, options.rounds // 5), models)
+        each = ", ".join(f"{name}: {value:.2f}" for name, value in times.items())
+        print(f"\nmilliseconds per token, one sentence, 3 + 3 layers, by length: {each}")
+        if options.json:
+            options.json.write_text(json.dumps(results, indent=2), encoding="utf-8")
+        return
     rows = compare(options)
     print("\nTransformer    batch   sentences/s, per CPU second; heedful's as a ratio, per CPU second; same tokens")
     for row in rows:
         for system, found in row["systems"].items():
             speeds = f"{found['wall']:>9.1f} {found['cpu']:>8.1f}   {found['ratio']:>6.2f} {found['cpu ratio']:>6.2f}"
             print(f"{row['case']:<13} {row['batch']:>6}   {system:<20} {speeds}   {row['same'][system]} of {row['of']}")
-    results: dict[str, Any] = {"transformer": rows}
+    results = {"transformer": rows}
     if not options.transformer_only:
         results["rnn"] = alone(options.rounds, options.single, options.many)
         print("\nRNN            batch   sentences/s, per CPU second")
         for row in results["rnn"]:
             print(f"{row['case']:<13} {row['batch']:>6}   {row['heedful']:>9.1f} {row['cpu']:>8.1f}")
-        results["per_token"] = times = per_token(max(3, options.rounds // 2))
+        results["per_token"] = times = per_token(max(3, options.rounds // 2), {"transformer": TRANSFORMER, "rnn": RNN})
         each = ", ".join(f"{name}: {value:.2f}" for name, value in times.items())
         print(f"\nmilliseconds per token, one sentence, by length: {each}")
     if options.json:

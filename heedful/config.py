@@ -176,7 +176,7 @@ class Registry(UserDict[str, Entry]):
 class RecurrentConfig:
     """Settings of every recurrent encoder-decoder."""
 
-    cell: str = _registered("gru", CELLS, "models.rnn.CELLS", "the recurrent cell")
+    cell: str = _registered("gru", CELLS, "models.rnn.CELLS", "the recurrent cell; ssru has no matrix on its state")
     layers: int = _whole(1, 1, 32, "layers of the encoder, and of the decoder")
     bidirectional: bool = _switch(True, "encode the source in both directions")
     width: int = _whole(256, 1, 16384, "D, the width of the decoder's state")

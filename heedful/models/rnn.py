@@ -177,7 +177,7 @@ class RecurrentState:
 
 
 class CellWeights(nn.Module):
-    """The encoder's weights of a cell that PyTorch has no module for, shaped and named as in `nn.GRU`; U if it has one."""
+    """The encoder's weights of a cell that PyTorch has no module for, shaped and named as in `nn.GRU`."""
 
     def __init__(self, kind: CellKind, inputs: int, width: int, layers: int, directions: int) -> None:
         super().__init__()

@@ -451,8 +451,8 @@ class MultiHead(nn.Module):
 class Ssru(nn.Module):
     """A recurrent cell: relu(c_t) with c_t = f_t ⊙ c_{t-1} + (1 - f_t) ⊙ W x_t, f_t = σ(W_f x_t + b_f).
 
-    From Kim et al. 2019, "From Research to Production and Back". The two matrices are one, W = [W_f; W], so that a step takes one product. c_t is in fp32 at least: it is a sum over
-    all tokens so far.
+    From Kim et al. 2019, "From Research to Production and Back". The two matrices are one, W = [W_f; W], so that a step
+    takes one product. c_t is in fp32 at least: it is a sum over all tokens so far.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -706,7 +706,8 @@ class Transformer(Packable):
         """Go through the first `depth` layers.  s (R, n, D) -> (R, n, D), weights (R, L, H, n, S) if needed."""
         n, weighted = s.shape[1], self._weighted(need_weights)
         all_weights = []
-        back = Mask.causal(n, state.length + n, s, need_weights is not None)
+        recurrent = self.cell == "ssru"  # which needs no mask
+        back = Mask() if recurrent else Mask.causal(n, state.length + n, s, need_weights is not None)
         across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder[:depth]):

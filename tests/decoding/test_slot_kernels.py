@@ -126,7 +126,7 @@ def test_kernels_choose_what_operations_choose(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["greedy", "n-best"])
-@pytest.mark.parametrize("name", ["luong", "transformer", "post"])
+@pytest.mark.parametrize("name", ["luong", "transformer", "post", "ssru"])
 def test_models_with_all_kernels(name: str, way: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (slot_decoder, slots, cached_attention):
         monkeypatch.setattr(module, "usable", lambda x: True)

@@ -80,7 +80,7 @@ def compare(found: dict[str, Tensor], wanted: dict[str, Tensor], near: dict[str,
 
 @pytest.mark.parametrize("kind", NEAR, ids=str)
 @pytest.mark.parametrize("way", KINDS)
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", recurrence.LAYERS)
 def test_it_is_the_pure_recurrence(device: str, cell: str, way: str, kind: torch.dtype) -> None:
     """In float64 to the last digits, so that nothing can hide behind rounding, and in fp32."""
     query, additive = KINDS[way]
@@ -91,7 +91,7 @@ def test_it_is_the_pure_recurrence(device: str, cell: str, way: str, kind: torch
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("way", KINDS)
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", recurrence.LAYERS)
 def test_either_way_takes_what_the_other_left(device: str, cell: str, way: str, fused: bool) -> None:
     query, additive = KINDS[way]
     spec = DecoderSpec(cell, 1, query)

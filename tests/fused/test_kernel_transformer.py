@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
@@ -24,15 +26,20 @@ def gradients(learner: ModelWithLoss, x: Tensor, y: Tensor) -> tuple[Tensor, dic
     return total.detach(), {name: p.grad.clone() for name, p in learner.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("norm", "activation", "cell"),
+    [
+        *product(("pre", "post"), ("relu", "gelu"), ("self-attention",)),
+        ("pre", "relu", "ssru"),
+        ("post", "gelu", "ssru"),
+    ],
+)
 def test_without_dropout_it_is_the_same(
-    device: str, norm: str, activation: str, monkeypatch: pytest.MonkeyPatch
+    device: str, norm: str, activation: str, cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    config = TransformerConfig(
-        layers=2, width=12, heads=2, inner=20, dropout=0.0, attention_dropout=0.0, norm=norm, activation=activation
-    )
+    own = {"norm": norm, "activation": activation, "cell": cell}
+    config = TransformerConfig(layers=2, width=12, heads=2, inner=20, dropout=0.0, attention_dropout=0.0, **own)
     model = build(config, V, V).to(device).train()
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)

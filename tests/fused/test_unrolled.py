@@ -26,7 +26,7 @@ B, S, T = 4, 6, 5
 def configs() -> dict[str, RecurrentConfig]:
     """Every cell, order, score and number of layers; h_j is as wide as s_t only where it has to be."""
     found: dict[str, RecurrentConfig] = {}
-    for cell, layers in product(CELLS, (1, 2)):
+    for cell, layers in product(recurrence.LAYERS, (1, 2)):
         shape = {"cell": cell, "layers": layers, "width": 4, "embedding": 3, "dropout": 0.3}
         for (order, feed), score in product((("bahdanau", True), ("luong", True), ("luong", False)), SCORES):
             own = {"order": order, "feed": feed, "score": score, "score_width": 5}
@@ -122,7 +122,7 @@ KINDS = {"fixed": ("", False, False)} | {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", recurrence.LAYERS)
 def test_gradient(cell, layers, kind):
     ask, additive, feed = KINDS[kind]
     spec = DecoderSpec(cell, layers, ask, 1.0 if additive else 0.7)
@@ -271,7 +271,7 @@ class _Own(nn.Module):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", recurrence.LAYERS)
 @pytest.mark.parametrize("order", ["bahdanau", "luong", "fixed"])
 def test_training_depends_on_no_value_and_waits_for_no_device(order, cell, layers):
     """On a device without values, whoever asks for one fails: so a GPU's work can be recorded and played again."""
@@ -285,7 +285,7 @@ def test_training_depends_on_no_value_and_waits_for_no_device(order, cell, layer
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", recurrence.LAYERS)
 @pytest.mark.parametrize("order", ["bahdanau", "luong", "fixed"])
 def test_a_gpu_computes_the_same_without_waiting(order, cell):
     if not torch.cuda.is_available():

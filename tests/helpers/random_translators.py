@@ -22,6 +22,7 @@ MODELS: dict[str, dict[str, object]] = {
     "fixed": {"family": "fixed", "width": 8, "embedding": 6},
     "transformer": {"family": "transformer", "width": 8, "heads": 2, "inner": 12, "layers": 2},
     "post": {"family": "transformer", "width": 12, "heads": 3, "inner": 8, "layers": 1, "norm": "post", "bias": True},
+    "ssru": {"family": "transformer", "width": 8, "heads": 2, "inner": 12, "layers": 2, "cell": "ssru"},
 }
 # Letters as in `copies`, with punctuation, and words that have several tokens.
 TEXTS = [

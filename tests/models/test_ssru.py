@@ -266,3 +266,46 @@ def test_it_is_trained_saved_and_loaded(tmp_path: Path, family: str):
         assert [group.kind for group in translator.see(text).groups] == ["encoder", "cross"]
         with pytest.raises(ConfigError, match="no self-attention"):
             translator.decoder_self_attention(text)
+
+
+@torch.no_grad()
+def test_a_sentence_that_enters_begins_with_a_state_of_zeros():
+    """In a slot, and in the place of a row: what another sentence has left there is gone."""
+    model = filled(TransformerConfig(**SHAPE, cell="ssru"), V, V)
+    x, keep, y = padded([6, 6], V, V, T)
+    memory = model.encode(x, keep)
+    second = memory.select(torch.tensor([1]))
+    wanted = [model.logits(hidden) for hidden in model.step(y[1:, :3], model.start(second, T), second).hidden[0]]
+
+    slots = model.slots(model.encode(x, keep), 1, 9)
+    for t in range(2):
+        slots.step(y[:, t], torch.full((2,), t))
+        slots.advance(None)
+    slots.put(torch.tensor([0]), second)
+    state = model.start(memory, 9)
+    for t in range(2):
+        state = model.step(y[:, t : t + 1], state, memory).state
+    state = state.put(torch.tensor([0]), model.start(second, 9))
+    both = memory.select(torch.tensor([1, 1]))
+    for t in range(3):
+        tokens = torch.stack([y[1, t], y[0, t + 2]])
+        torch.testing.assert_close(slots.step(tokens, torch.tensor([t, t + 2]))[0], wanted[t])
+        slots.advance(None)
+        hidden, state, _ = model.step(tokens[:, None], state, both)
+        torch.testing.assert_close(model.logits(hidden[0, 0]), wanted[t])
+
+
+@torch.no_grad()
+def test_hypotheses_in_slots_continue_their_parents():
+    model = filled(TransformerConfig(**SHAPE, cell="ssru"), V, V)
+    x, keep, y = padded([6, 4], V, V, T)
+    memory = model.encode(x, keep)
+    rows = torch.tensor([0, 0, 1, 1])
+    y = torch.cat([y, y.flip(1)])[torch.tensor([0, 2, 1, 3])]
+    slots, state, parents = model.slots(model.encode(x, keep), 2, 9), model.start(memory, 9), torch.tensor([1, 1, 3, 2])
+    state = state.select(rows)
+    for t in range(4):
+        hidden, state, _ = model.step(y[:, t : t + 1], state, memory)
+        torch.testing.assert_close(slots.step(y[:, t], torch.full((2,), t)), model.logits(hidden[:, 0]))
+        state = state.select(parents)
+        slots.advance(parents)

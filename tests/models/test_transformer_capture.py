@@ -65,7 +65,11 @@ def _tensors(tree: object) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-@pytest.mark.parametrize("own", [{"dropout": 0.1, "attention_dropout": 0.1, "inner_dropout": 0.1}, {"norm": "post"}])
+@pytest.mark.parametrize(
+    "own",
+    [{"dropout": 0.1, "attention_dropout": 0.1, "inner_dropout": 0.1}, {"norm": "post"}, {"cell": "ssru"}],
+    ids=str,
+)
 @pytest.mark.parametrize("rows", [1, B])
 def test_a_training_step_needs_nothing_from_the_host(own: dict[str, object], rows: int) -> None:
     model = make(**own).to("meta").train()

@@ -20,6 +20,7 @@ MODELS: dict[str, ModelConfig] = {
     "lstm": RnnConfig(width=8, dropout=0.3, embedding=6, cell="lstm", order="luong", score="general", tied=False),
     "fixed": FixedConfig(width=8, dropout=0.3, embedding=6),
     "transformer": TransformerConfig(width=8, dropout=0.3, heads=2, layers=2, inner=12, tied="target"),
+    "ssru": TransformerConfig(width=8, dropout=0.3, heads=2, inner=12, cell="ssru"),
     "tied": TransformerConfig(width=8, dropout=0.3, heads=2, layers=2, inner=12, tied="all"),
 }
 
