@@ -99,7 +99,7 @@ def read_marian_binary(path: Path, device: torch.device | None = None) -> ModelP
     remarks += files.remarks
     readout, fault = read_readout(files.model.parent, config)
     with memory_guard(f"opening {path}", "choose the device cpu"):
-        network: Network = model.to(device).eval()  # type: ignore[assignment]
+        network: Network = model.to(device).eval()
     return ModelParts(
         config,
         network,
@@ -576,7 +576,7 @@ class Architecture(NamedTuple):
 
 
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
-NORMS = {("", "an", "", ""): "post", ("n", "a", "", "n"): "pre"}
+NORMS: dict[tuple[str, ...], str] = {("", "an", "", ""): "post", ("n", "a", "", "n"): "pre"}
 OFF = (
     *("transformer-no-projection", "transformer-no-bias", "transformer-no-affine", "transformer-pool", "right-left"),
     *("transformer-train-positions", "transformer-train-position-embeddings", "transformer-rnn-projection", "ulr"),
@@ -869,7 +869,7 @@ class Vocabulary(NamedTuple):
 
 
 def _vocabularies(files: MarianFiles, settings: Architecture) -> list[Vocabulary]:
-    sides = []
+    sides: list[Vocabulary] = []
     for spm, ids, size in zip((files.source, files.target), files.lists, settings.dim_vocabs, strict=True):
         if sides and (spm, ids) == (files.source, files.lists[0]):
             sides.append(sides[0])

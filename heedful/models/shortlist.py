@@ -143,8 +143,7 @@ class Shortlist:
         """Return the same on a device."""
         if self.offsets.device == device:
             return self
-        moved = (tensor.to(device) for tensor in (self.offsets, self.candidates, self.always))
-        return Shortlist(*moved, self.target)
+        return Shortlist(self.offsets.to(device), self.candidates.to(device), self.always.to(device), self.target)
 
     def allowed(self, x: Tensor, keep: Tensor) -> Allowed:
         """Return the tokens that may follow for each source sentence.  x (B, S), keep (B, S)."""
