@@ -19,6 +19,7 @@ import re
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import heedful  # isort: skip  (before torch, so that waiting threads sleep)
 from ctranslate2_engine import opus_folder
@@ -38,7 +39,8 @@ def english_pieces(model: Path) -> bytes:
     """Return a SentencePiece model of the tokens of the vocabulary that have no Chinese characters."""
     from sentencepiece import sentencepiece_model_pb2
 
-    proto = sentencepiece_model_pb2.ModelProto()
+    made_by_protoc: Any = sentencepiece_model_pb2  # its classes are made when it is imported
+    proto = made_by_protoc.ModelProto()
     proto.ParseFromString((model / marian.SOURCE_SPM).read_bytes())
     del proto.pieces[3:]  # <unk>, <s>, </s> stay
     vocabulary = json.loads((model / marian.VOCABULARY).read_text(encoding="utf-8"))

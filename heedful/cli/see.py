@@ -159,7 +159,8 @@ def see(
         str | None,
         typer.Option(
             metavar="apart|keep",
-            help="Set tokens that take much of all weight apart [if they take over half of what is shown].",
+            help="Set tokens that take much of all weight apart [if they take over half of what is shown, or the "
+            "read-out is a default by rule].",
             show_default=False,
         ),
     ] = None,

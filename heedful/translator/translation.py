@@ -115,10 +115,11 @@ class Translation:
         kind = "Caption" if isinstance(self._trace, Trace) and self._trace.image is not None else "Translation"
         return f"{kind}({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
 
-    def show(self, width: int = 80, ascii_only: bool = False, view: str = "") -> None:
+    def show(self, width: int = 80, ascii_only: bool = False, view: str = "", sinks: str | None = None) -> None:
         """Print the heat map of the trace, at most `width` columns wide; one for each sentence.
 
         With view="heads" the word that each head attends to most is printed too; other views are pictures: see `save`.
+        `sinks` is "apart" or "keep" (`heedful.trace.model_attention.sinks_apart`).
         Of the caption of an image, the image is printed for each word, with its weights; in colours on a terminal.
         """
         if view not in ("", "heatmap", "heads", "regions"):
@@ -127,17 +128,19 @@ class Translation:
             print(regions.terminal(self.trace, width, ascii_only, colours=regions.terminal_colours(sys.stdout)))
             return
         for i, part in enumerate(self.sentences or (self,)):
-            print("\n" * bool(i) + heatmap(part.trace, width=width, ascii_only=ascii_only))
+            print("\n" * bool(i) + heatmap(part.trace, width=width, ascii_only=ascii_only, sinks=sinks))
             if view == "heads":
                 print("\n" + overview(part.trace, width))
 
-    def save(self, path: str | Path, view: str = "", title: str = "", dark: bool = False) -> None:
+    def save(
+        self, path: str | Path, view: str = "", title: str = "", dark: bool = False, sinks: str | None = None
+    ) -> None:
         """Draw the attention to a file: .svg, .png or .html, or .json for the trace itself.
 
         Views are "heatmap", "braid" and "heads", and "regions" for captions of images; `dark` is for .png, the others
         follow their viewer's theme. See `heedful.draw.views` for more options.
         """
-        views.write(Path(path), [self.trace], views.View(view, dark=dark), title)
+        views.write(Path(path), [self.trace], views.View(view, dark=dark, sinks=sinks), title)
 
     def _repr_html_(self) -> str | None:
         """The figure of each sentence as an image, readable in a notebook of any theme; None without a trace."""
