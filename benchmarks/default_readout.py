@@ -2,8 +2,8 @@
 
 python benchmarks/default_readout.py --data DIR [--models DIR] [--lines N] [--json FILE]
 
-The model is Opus-MT zh-en of a package of PyPI, as in `ctranslate2_engine`. The package has no SentencePiece model of
-English, so that one is made of the vocabulary: its tokens without Chinese characters, the more frequent ones preferred.
+The model is the Argos package of Opus-MT zh-en in a package of PyPI. It has no SentencePiece model of English, so that
+given translations are cut by the ranks of the tokens in the vocabulary.
 The default is chosen by the rule, with an empty cache; then `heedful.select_readout` chooses on the Chinese side of the
 odd lines of `word-alignment/zhen`, without gold links and without references. Both, and those to compare with, are
 measured on the gold links of the even lines. The best by gold is chosen on the gold links of the odd lines.
@@ -13,43 +13,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import re
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import heedful  # isort: skip  (before torch, so that waiting threads sleep)
-from ctranslate2_engine import opus_folder
-from model_packages import MODELS
+from model_packages import MODELS, OPUS_ZH_EN, fetch
 
 from heedful.alignment.gold import Gold, read_gold
 from heedful.alignment.select_readout import WeightTable, measure_readout, rank_readouts
 from heedful.data.files import read_lines
-from heedful.interop import marian
 from heedful.trace.readout import Readout
 from heedful.translator.default_readout import weight_table
-
-CHINESE = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff]")
-
-
-def english_pieces(model: Path) -> bytes:
-    """Return a SentencePiece model of the tokens of the vocabulary that have no Chinese characters."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    made_by_protoc: Any = sentencepiece_model_pb2  # its classes are made when it is imported
-    proto = made_by_protoc.ModelProto()
-    proto.ParseFromString((model / marian.SOURCE_SPM).read_bytes())
-    del proto.pieces[3:]  # <unk>, <s>, </s> stay
-    vocabulary = json.loads((model / marian.VOCABULARY).read_text(encoding="utf-8"))
-    for rank, token in enumerate(vocabulary):
-        if rank >= 2 and token != "<pad>" and not CHINESE.search(token):
-            piece = proto.pieces.add()
-            piece.piece, piece.score, piece.type = token, -math.log(rank + 10) - 2, 1
-    proto.trainer_spec.vocab_size = len(proto.pieces)
-    return bytes(proto.SerializeToString())
 
 
 def read_zhen(data: Path) -> tuple[list[tuple[str, str]], Gold]:
@@ -76,9 +52,7 @@ def main() -> None:
     args = options.parse_args()
     pairs, gold = read_zhen(args.data)
     pairs, gold = pairs[: args.lines], Gold(gold.sure[: args.lines], gold.possible[: args.lines])
-    model = opus_folder(args.models)
-    (model / marian.TARGET_SPM).write_bytes(english_pieces(model))
-    translator = heedful.load(model, "cpu", threads=1)
+    translator = heedful.load(fetch(OPUS_ZH_EN, args.models), "cpu", threads=1)
     config = translator.config
     rows = {"naive": Readout.naive(config.model), "usual": Readout.usual(config)}
     seconds = {}
