@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from random_translators import MODELS, random_parts
+from random_translators import LOCAL, MODELS, random_parts
 from small_runs import pad
 
 from heedful.decoding import ContinuousBatch, Hypothesis, greedy
@@ -21,7 +21,7 @@ def read(model: Seq2Seq, ids: list[tuple[int, ...]]) -> Memory:
         return model.encode(x, x != PAD, None)
 
 
-@pytest.mark.parametrize("name", [*MODELS, "ensemble"])
+@pytest.mark.parametrize("name", [*MODELS, *LOCAL, "ensemble"])
 @pytest.mark.parametrize("seed", range(3))
 def test_company_changes_nothing(name: str, seed: int) -> None:
     """Sentences of all lengths join at random steps, some are dropped; the others become what they are alone."""
