@@ -195,7 +195,8 @@ class Journal:
         name = self.destination.name
         if known.get("format") != FORMAT:
             raise ConfigError(f"{name}: written by heedful {known.get('heedful')!s:.40}; choose another folder")
-        before, after = {"shortlist": True, **known["settings"]}, now["settings"]  # older runs do not record it
+        # Older runs do not record whether there is a shortlist.
+        before, after = ({"shortlist": True, **run["settings"]} for run in (known, now))
         if changed := [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]:
             pairs = ", ".join(f"{key} was {before.get(key)!r} and is {after.get(key)!r}" for key in changed)
             raise ConfigError(

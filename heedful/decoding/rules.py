@@ -179,8 +179,9 @@ def next_log_probs(model: Seq2Seq, hidden: Tensor, memory: Memory, some: slice |
 
     With a shortlist, it is that among the allowed tokens. `hidden` may be that of `some` sentences of the memory only.
     """
-    some_log_probs = memory.log_probs(model, hidden, some)
-    return log_probs_(model.logits(hidden)) if some_log_probs is None else some_log_probs
+    if memory.allowed is None:
+        return log_probs_(model.logits(hidden))
+    return memory.log_probs(model, hidden, some)
 
 
 def best(scores: Tensor, k: int, plus: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -314,7 +314,6 @@ def _shortlist_file(folder: Path, where: Path, named: object) -> tuple[Path | No
 
 # Settings
 
-INDENTED = re.compile(r"( *)(.*)", re.DOTALL)
 NUMBER = re.compile(r"[-+]?(\d+|\d+\.\d*(e[-+]?\d+)?|\.\d+|\d+e[-+]?\d+)", re.IGNORECASE | re.ASCII)
 WORDS = {**dict.fromkeys(("true", "yes", "on"), True), **dict.fromkeys(("false", "no", "off"), False)}
 NOTHING = ("~", "null", "")

@@ -36,13 +36,12 @@ class Memory:
     allowed: Allowed | None = None
     unread: int = 0
 
-    def log_probs(self, model: Seq2Seq, hidden: Tensor, some: slice | None = None) -> Tensor | None:
-        """Return the log-probabilities among the allowed tokens, None if all are.  (B·K, D) -> (B·K, V).
+    def log_probs(self, model: Seq2Seq, hidden: Tensor, some: slice | None = None) -> Tensor:
+        """Return the log-probabilities among the `allowed` tokens, where there are such.  (B·K, D) -> (B·K, V).
 
         `hidden` may be that of `some` sentences side by side. The caller may overwrite what is returned.
         """
-        if self.allowed is None:
-            return None
+        assert self.allowed is not None
         scorer = cast(Scorer, model)  # only models with a shortlist allow some tokens
         return (self.allowed if some is None else self.allowed.part(some, scorer)).log_probs(scorer, hidden)
 
