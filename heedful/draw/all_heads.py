@@ -28,7 +28,8 @@ from heedful.draw.picture import (
 )
 from heedful.errors import choose
 from heedful.trace import Text, Trace
-from heedful.trace.model_attention import SINKS, AttentionGroup
+from heedful.trace.model_attention import AttentionGroup
+from heedful.trace.trace import SINKS
 
 LEFT, GAP = 62.0, 10.0  # margin for the names of layers, and the space between maps
 WIDEST, WIDEST_PAGE = 880.0, 1400.0  # of a picture, and of one of a model with many heads

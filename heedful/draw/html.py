@@ -23,7 +23,7 @@ from heedful.errors import ConfigError, DataError, __version__
 from heedful.trace import Trace
 from heedful.trace.alarms import Alarm
 from heedful.trace.alarms import alarms as find_alarms
-from heedful.trace.model_attention import sinks_apart
+from heedful.trace.trace import sinks_apart
 
 SCRIPTS = ("weights", "words", "braid", "heatmap", "bottleneck", "controls", "figure")
 Links = AbstractSet[tuple[int, int]]

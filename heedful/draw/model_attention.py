@@ -16,8 +16,9 @@ from heedful.errors import ConfigError, DataError, choose, known_arguments
 from heedful.files import max_json, read_json, write_whole
 from heedful.trace import Trace
 from heedful.trace.json_checks import field_of, listed
-from heedful.trace.model_attention import KINDS, MEASURES, SINKS, AttentionGroup, TopWeights, find_words, top_weights
+from heedful.trace.model_attention import KINDS, MEASURES, AttentionGroup, TopWeights, find_words, top_weights
 from heedful.trace.readout import Weights
+from heedful.trace.trace import SINKS
 
 FORMAT = "heedful attention 1"
 WORDS = 160  # of a side of the largest heat map or braid

@@ -21,8 +21,8 @@ from heedful.draw import all_heads
 from heedful.draw.picture import NO_WEIGHTS, NO_WORDS
 from heedful.trace import END, Text, Trace
 from heedful.trace.alarms import warnings
-from heedful.trace.model_attention import AttentionGroup, sinks_apart
-from heedful.trace.trace import right_to_left
+from heedful.trace.model_attention import AttentionGroup
+from heedful.trace.trace import right_to_left, sinks_apart
 
 # The least weight of each shade, with block characters and in plain ASCII.
 SHADES = ((0.0, " ", " "), (0.05, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))

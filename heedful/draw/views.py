@@ -13,7 +13,7 @@ from heedful.draw.picture import Picture, labels_of, stack
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import read_json, write_whole
 from heedful.trace import Trace
-from heedful.trace.model_attention import SINKS, sinks_apart
+from heedful.trace.trace import SINKS, sinks_apart
 
 # What draws each view. To add one, see CONTRIBUTING.md, "Add a view".
 VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
@@ -35,7 +35,7 @@ class View(NamedTuple):
 
     Without a name, captions of images are drawn as regions, and all else as a heat map. `dark` is for .png; .svg and
     .html follow the colour scheme of the viewer. `smooth` interpolates between the weights of regions. `sinks` says
-    whether heat maps and braids set sinks apart (`heedful.trace.model_attention.sinks_apart`).
+    whether heat maps and braids set sinks apart (`heedful.trace.trace.sinks_apart`).
     """
 
     name: str = ""

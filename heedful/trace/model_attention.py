@@ -10,7 +10,6 @@ import base64
 import binascii
 import math
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,8 +32,8 @@ from heedful.trace.json_checks import (
     whole_number,
     whole_numbers,
 )
-from heedful.trace.readout import BY_RULE, Readout, Weights
-from heedful.trace.trace import Text, Trace, Word
+from heedful.trace.readout import Readout, Weights
+from heedful.trace.trace import SINK_SHARE, SINKS, Text, Trace, Word, percent, set_apart, sink_candidates
 
 KINDS = ("self", "encoder", "decoder", "cross")
 TITLES = {
@@ -48,10 +47,7 @@ NESTED = 200_000  # numbers of an array that JSON holds as lists; of more, their
 BLOCKS = 48  # rows and columns of the block means of a head
 TOP = 8  # weights held of each token of a long text
 HELD = 8  # heads whose largest weights are held of a long text
-LEAST_REST = 0.1  # of a row's weight besides sinks, below which it is not rescaled
-SINK_SHARE = 0.04  # of all weight that a sink receives at least
 MEASURES = ("sharpness", "entropy", "distance", "sink", "received")
-SINKS = ("apart", "keep")
 EAGER, OWN = "eager", "heedful"  # what computed the attention, besides kernels of PyTorch
 MATH = "math"  # PyTorch's own operations, one after the other: no fused kernel
 Positions = NDArray[np.int32]
@@ -227,7 +223,7 @@ class AttentionGroup:
         names = []
         for number, text, share in self.sinks():
             part = share if shares is None else float(shares[number])
-            names.append(f"{text if self.source.words[number].is_special else repr(text)} {_percent(part)}")
+            names.append(f"{text if self.source.words[number].is_special else repr(text)} {percent(part)}")
         return ", ".join(names)
 
     def _shares(self, received: NDArray[Any]) -> NDArray[Any]:
@@ -556,10 +552,6 @@ def _read_rows(plain: Sequence[Any], shape: tuple[int, int, int, int]) -> dict[i
     return rows
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}\u00a0%" if share >= 0.01 else "under 1\u00a0%"
-
-
 def _described(shape: tuple[int, int], layer: int | None, head: int | None) -> str:
     """Return which heads a mean is of, in words."""
     L, H = shape
@@ -570,15 +562,6 @@ def _described(shape: tuple[int, int], layer: int | None, head: int | None) -> s
     if head is not None:
         return f"head {head}, mean of all {L} layers"
     return "mean of all layers and heads"
-
-
-def sink_candidates(text: Text) -> NDArray[np.bool_]:
-    """Return which tokens may be sinks: special tokens, the first token, punctuation and white space."""
-    candidates = np.zeros(len(text.tokens), dtype=bool)
-    candidates[:1] = True
-    for i, (start, end) in enumerate(text.spans):
-        candidates[i] |= all(unicodedata.category(c)[0] in "PZC" for c in text.text[start:end])
-    return candidates
 
 
 def token_distances(T: int, S: int, cross: bool) -> Weights:
@@ -620,71 +603,6 @@ def attention_rollout(weights: Weights) -> Weights:
         product = (0.5 * layer + 0.5 * np.eye(T, dtype=np.float32)) @ product
     rows: Weights = product / np.maximum(product.sum(-1, keepdims=True), 1e-12)
     return rows
-
-
-def sinks_apart(trace: Trace, sinks: str | None = None) -> Trace:
-    """Return a trace of a translation for a figure: without the sinks among its source words, which its caption names.
-
-    Sinks are `</s>` and punctuation that receive much weight by the read-out: `SINK_SHARE` of all, and twice their part
-    if all weights were equal. `sinks` is "apart" or "keep"; by default they are set apart if they have over half of the
-    weight, or if the read-out was chosen by rule. Rows with less than `LEAST_REST` on other words are not rescaled.
-    """
-    choose("treatment of sinks", sinks or "keep", SINKS)
-    tokens = None if trace.inside or trace.caption or trace.image is not None else trace.tokens()
-    if tokens is None or sinks == "keep" or not trace.readout.attention or not tokens.size:
-        return trace
-    candidates = sink_candidates(trace.source)
-    candidates[0] = trace.source.words[0].is_mark or trace.source.words[0].is_special
-    shares = [float(tokens[:, word.first : word.last].sum()) / len(tokens) for word in trace.source.words]
-    least = max(SINK_SHARE, 2 / len(shares))
-    found = [
-        n
-        for n, (word, share) in enumerate(zip(trace.source.words, shares, strict=True))
-        if share >= least and word.last > word.first and candidates[word.first : word.last].all()
-    ]
-    by_rule = trace.readout.chosen.startswith(BY_RULE)
-    if not 0 < len(found) < len(shares) or not (sinks or by_rule or sum(shares[n] for n in found) > 0.5):
-        return trace
-    source, rest = set_apart((trace.source, trace.target), tokens, found, LEAST_REST)
-    each = ", ".join(
-        f"{word.text if word.is_special else repr(word.text)} {_percent(share)}"
-        for share, word in sorted(((shares[n], trace.source.words[n]) for n in found), key=lambda one: -one[0])
-    )
-    label = f"{trace.readout}; set apart: {each} of the weight, the rest is scaled to 100\u00a0%"
-    return replace(
-        trace,
-        source=source,
-        weights=None,
-        read=rest,
-        readout=replace(trace.readout, label=label),
-        layers=(),
-        heads=(),
-        after=None,
-        norms=None,
-    )
-
-
-def set_apart(
-    texts: tuple[Text, Text], weights: Weights, words: Sequence[int], least: float = 1e-6
-) -> tuple[Text, Weights]:
-    """Return the source without some words, and weights without their columns, rescaled to 1.  (T, S) -> (T, S).
-
-    Rows whose other weights sum to less than `least` are not rescaled.
-
-    The tokens of a target word have its row: the mean of theirs, which is then rescaled. A mean of rescaled rows would
-    have the row of a token with nearly all of its weight on a sink count as much as any other.
-    """
-    source, target = texts
-    rest = weights.copy()
-    for number in words:
-        rest[:, source.words[number].first : source.words[number].last] = 0
-    for word in target.words:
-        if word.last - word.first > 1:
-            rest[word.first : word.last] = rest[word.first : word.last].mean(0)
-    sums = rest.sum(-1, keepdims=True)
-    rest /= np.where(sums > least, sums, np.float32(1))
-    kept = tuple(word for i, word in enumerate(source.words) if i not in words)
-    return replace(source, words=kept or source.words), rest
 
 
 def by_tokens(text: Text) -> Text:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, choose
 from heedful.trace.json_checks import (
     beside,
     check_rows,
@@ -28,7 +28,11 @@ from heedful.trace.json_checks import (
     whole_number,
     whole_numbers,
 )
-from heedful.trace.readout import RAW, Readout
+from heedful.trace.readout import BY_RULE, RAW, Readout
+
+SINKS = ("apart", "keep")
+SINK_SHARE = 0.04  # of all weight that a sink receives at least
+LEAST_REST = 0.1  # of a row's weight besides sinks, below which it is not rescaled
 
 PLACES = ("start", "end", "first", "last")
 END = "</s>"  # the token, and the word, that ends a sentence
@@ -738,3 +742,83 @@ def _beside(parts: Sequence[Trace], name: str) -> NDArray[np.float32] | None:
     arrays = ((getattr(part, name), (layers, heads, len(part.source.tokens))) for part in parts)
     zeros = (np.zeros(shape, dtype=np.float32) if one is None else one for one, shape in arrays)
     return np.concatenate(list(zeros), axis=-1)
+
+
+def sink_candidates(text: Text) -> NDArray[np.bool_]:
+    """Return which tokens may be sinks: special tokens, the first token, punctuation and white space."""
+    candidates = np.zeros(len(text.tokens), dtype=bool)
+    candidates[:1] = True
+    for i, (start, end) in enumerate(text.spans):
+        candidates[i] |= all(unicodedata.category(c)[0] in "PZC" for c in text.text[start:end])
+    return candidates
+
+
+def sinks_apart(trace: Trace, sinks: str | None = None) -> Trace:
+    """Return a trace of a translation for a figure: without the sinks among its source words, which its caption names.
+
+    Sinks are `</s>` and punctuation that receive much weight by the read-out: `SINK_SHARE` of all, and twice their part
+    if all weights were equal. `sinks` is "apart" or "keep"; by default they are set apart if they have over half of the
+    weight, or if the read-out was chosen by rule. Rows with less than `LEAST_REST` on other words are not rescaled.
+    """
+    if sinks:
+        choose("treatment of sinks", sinks, SINKS)
+    tokens = None if trace.inside or trace.caption or trace.image is not None else trace.tokens()
+    if tokens is None or sinks == "keep" or not trace.readout.attention or not tokens.size:
+        return trace
+    candidates = sink_candidates(trace.source)
+    candidates[0] = trace.source.words[0].is_mark or trace.source.words[0].is_special
+    shares = [float(tokens[:, word.first : word.last].sum()) / len(tokens) for word in trace.source.words]
+    least = max(SINK_SHARE, 2 / len(shares))
+    found = [
+        n
+        for n, (word, share) in enumerate(zip(trace.source.words, shares, strict=True))
+        if share >= least and word.last > word.first and candidates[word.first : word.last].all()
+    ]
+    by_rule = trace.readout.chosen.startswith(BY_RULE)
+    if not 0 < len(found) < len(shares) or not (sinks or by_rule or sum(shares[n] for n in found) > 0.5):
+        return trace
+    source, rest = set_apart((trace.source, trace.target), tokens, found, LEAST_REST)
+    each = ", ".join(
+        f"{word.text if word.is_special else repr(word.text)} {percent(share)}"
+        for share, word in sorted(((shares[n], trace.source.words[n]) for n in found), key=lambda one: -one[0])
+    )
+    label = f"{trace.readout}; set apart: {each} of the weight, the rest is scaled to 100\u00a0%"
+    return replace(
+        trace,
+        source=source,
+        weights=None,
+        read=rest,
+        readout=replace(trace.readout, label=label),
+        layers=(),
+        heads=(),
+        after=None,
+        norms=None,
+    )
+
+
+def set_apart(
+    texts: tuple[Text, Text], weights: NDArray[np.float32], words: Sequence[int], least: float = 1e-6
+) -> tuple[Text, NDArray[np.float32]]:
+    """Return the source without some words, and weights without their columns, rescaled to 1.  (T, S) -> (T, S).
+
+    Rows whose other weights sum to less than `least` are not rescaled.
+
+    The tokens of a target word have its row: the mean of theirs, which is then rescaled. A mean of rescaled rows would
+    have the row of a token with nearly all of its weight on a sink count as much as any other.
+    """
+    source, target = texts
+    rest = weights.copy()
+    for number in words:
+        rest[:, source.words[number].first : source.words[number].last] = 0
+    for word in target.words:
+        if word.last - word.first > 1:
+            rest[word.first : word.last] = rest[word.first : word.last].mean(0)
+    sums = rest.sum(-1, keepdims=True)
+    rest /= np.where(sums > least, sums, np.float32(1))
+    kept = tuple(word for i, word in enumerate(source.words) if i not in words)
+    return replace(source, words=kept or source.words), rest
+
+
+def percent(share: float) -> str:
+    """Return a share in words, as captions have it."""
+    return f"{100 * share:.0f}\u00a0%" if share >= 0.01 else "under 1\u00a0%"

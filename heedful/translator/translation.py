@@ -119,7 +119,7 @@ class Translation:
         """Print the heat map of the trace, at most `width` columns wide; one for each sentence.
 
         With view="heads" the word that each head attends to most is printed too; other views are pictures: see `save`.
-        `sinks` is "apart" or "keep" (`heedful.trace.model_attention.sinks_apart`).
+        `sinks` is "apart" or "keep" (`heedful.trace.trace.sinks_apart`).
         Of the caption of an image, the image is printed for each word, with its weights; in colours on a terminal.
         """
         if view not in ("", "heatmap", "heads", "regions"):

@@ -12,8 +12,8 @@ from heedful.draw import braid, heatmap, html, svg, views
 from heedful.errors import ConfigError
 from heedful.text import merge
 from heedful.trace import Text, Trace
-from heedful.trace.model_attention import LEAST_REST, sinks_apart
 from heedful.trace.readout import Readout
+from heedful.trace.trace import LEAST_REST, sinks_apart
 
 NOTE = "set apart: </s> 40 %, '。' 35 % of the weight, the rest is scaled to 100 %"
 BY_RULE = Readout(2, (6,), "next", chosen="by rule, on lists of words")
