@@ -24,9 +24,9 @@ from heedful.trace.model_attention import (
     AttentionGroup,
     TopWeights,
     block_edges,
-    sink_candidates,
 )
 from heedful.trace.readout import Weights
+from heedful.trace.trace import sink_candidates
 
 TINY = 1e-30  # 0 · log TINY is 0
 Tile = tuple[slice, Tensor]  # some rows, and their weights on the keys 0..s: (h, t, s)
