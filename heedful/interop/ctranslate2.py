@@ -152,7 +152,9 @@ def names(config: TransformerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
     for side, depth in (("encoder", config.layers), ("decoder", config.depth)):
         for number in range(depth):
             ours, theirs = f"{side}.{number}", f"{side}/layer_{number}"
-            places = [("inside", "self_attention", ("linear_0",), "linear_1")]
+            places: list[tuple[str, str, tuple[str, ...], str]] = [
+                ("inside", "self_attention", ("linear_0",), "linear_1")
+            ]
             if side == "decoder":
                 places.append(("across", "attention", ("linear_0", "linear_1"), "linear_2"))
             for kind in ("weight", "bias"):

@@ -274,7 +274,7 @@ class WeightsFile:
                 raise self._error(f"'{name}_scale' is not a float32 for each of {rows[0] if rows else 1:,} rows")
             scale = self.numbers(f"{name}_scale")
         elif type_ == "int16":
-            scale = np.float32(OLD_SCALE).reshape(())
+            scale = np.asarray(OLD_SCALE, np.float32)
         if type_ == "int32" or (type_ == "int8" and scale is None):
             raise self._error(f"'{name}' holds {type_} without a scale; the file is damaged")
         weight = values.astype(np.float32)
