@@ -407,7 +407,7 @@ class _Settings(NamedTuple):
         return both._replace(source_end=ended)
 
 
-class _Vocabulary(NamedTuple):
+class TokenTable(NamedTuple):
     """Tokens in heedful's order, and the row of each in the file; None for one that the file does not have.
 
     `added` are tokens whose bias is `ABSENT`.
@@ -425,7 +425,7 @@ class _Vocabulary(NamedTuple):
         return rows
 
 
-def _vocabularies(files: ModelFiles, inner: str, settings: _Settings) -> tuple[_Vocabulary, _Vocabulary]:
+def _vocabularies(files: ModelFiles, inner: str, settings: _Settings) -> tuple[TokenTable, TokenTable]:
     """Return the vocabularies of source and target, which are often the same."""
     each = []
     for side in ("shared", "source", "target"):
@@ -459,7 +459,7 @@ def _tokens(files: ModelFiles, name: str, where: str) -> list[str]:
     return tokens
 
 
-def _order(tokens: Sequence[str], settings: _Settings, where: str, target: bool) -> _Vocabulary:
+def _order(tokens: Sequence[str], settings: _Settings, where: str, target: bool) -> TokenTable:
     """Return a vocabulary in heedful's order, with the special tokens that the file does not have."""
     ids = {token: index for index, token in enumerate(tokens)}
     if len(ids) < len(tokens):
@@ -484,7 +484,7 @@ def _order(tokens: Sequence[str], settings: _Settings, where: str, target: bool)
             name += "_"
         others.append(name)
     added = [PAD] * (pad is None) + [START] * (start is None or start != begin)
-    return _Vocabulary((*SPECIALS, *others), (*special, *rest), tuple(tokens), tuple(added))
+    return TokenTable((*SPECIALS, *others), (*special, *rest), tuple(tokens), tuple(added))
 
 
 class _Tokenizers(NamedTuple):
@@ -497,7 +497,12 @@ class _Tokenizers(NamedTuple):
 
     @classmethod
     def read(
-        cls, files: ModelFiles, inner: str, settings: _Settings, source: _Vocabulary, target: _Vocabulary
+        cls,
+        files: ModelFiles,
+        inner: str,
+        settings: _Settings,
+        source: TokenTable,
+        target: TokenTable,
     ) -> _Tokenizers:
         if settings.own is not None:
             return _own_tokenizers(files, inner, settings, (source, target))
@@ -543,7 +548,7 @@ def _no_tokenizer(files: ModelFiles, inner: str) -> str:
     )
 
 
-def _codec(files: ModelFiles, name: str, vocabulary: _Vocabulary) -> SentencePieces:
+def _codec(files: ModelFiles, name: str, vocabulary: TokenTable) -> SentencePieces:
     try:
         return SentencePieces(files.read(name, max_json(), "a SentencePiece model"), vocabulary.tokens)
     except ModelError as error:
@@ -552,7 +557,7 @@ def _codec(files: ModelFiles, name: str, vocabulary: _Vocabulary) -> SentencePie
 
 
 def _own_tokenizers(
-    files: ModelFiles, inner: str, settings: _Settings, sides: tuple[_Vocabulary, _Vocabulary]
+    files: ModelFiles, inner: str, settings: _Settings, sides: tuple[TokenTable, TokenTable]
 ) -> _Tokenizers:
     """Return the tokenizers of a folder that heedful wrote."""
     joint = files.has(inner + JOINT)
@@ -580,7 +585,10 @@ def _own_tokenizers(
 
 
 def _model(
-    weights: WeightsFile, layout: _Layout, sides: tuple[_Vocabulary, _Vocabulary], text: Mapping[str, object]
+    weights: WeightsFile,
+    layout: _Layout,
+    sides: tuple[TokenTable, TokenTable],
+    text: Mapping[str, object],
 ) -> tuple[Config, Network]:
     """Return the settings and the model; raise ModelError for weights that do not match, or are not supported."""
     where, order = weights.where, layout.order

@@ -97,7 +97,7 @@ def read_marian_binary(path: Path, device: torch.device | None = None) -> ModelP
         copied = files.source == files.target
         model.shortlist = read_shortlist(files.shortlist, sides, copied)
     remarks += files.remarks
-    readout, fault = read_readout(files.model.parent, config)
+    readout, fault = read_readout(path, config)
     with memory_guard(f"opening {path}", "choose the device cpu"):
         network: Network = model.to(device).eval()
     return ModelParts(
@@ -765,7 +765,7 @@ def _array(name: str, raw: bytes, size: int) -> Array:
     return numbers.reshape(shape, order="F" if by_columns else "C")
 
 
-def _fill(model: Network, settings: Architecture, file: MarianWeights, sides: Sequence[Vocabulary]) -> Network:
+def _fill(model: Network, settings: Architecture, file: MarianWeights, sides: Sequence[SpmVocabulary]) -> Network:
     """Load the weights into a model on the meta device; raises ModelError if they do not match."""
     left, source, target = dict(file.weights), *sides
     filled: dict[str, Tensor] = {}
@@ -846,7 +846,7 @@ def _fill(model: Network, settings: Architecture, file: MarianWeights, sides: Se
 # Vocabularies
 
 
-class Vocabulary(NamedTuple):
+class SpmVocabulary(NamedTuple):
     """A SentencePiece model, the tokens in heedful's order, and Marian's id of each, -1 where it has none."""
 
     model: bytes
@@ -867,8 +867,8 @@ class Vocabulary(NamedTuple):
         return ids
 
 
-def _vocabularies(files: MarianFiles, settings: Architecture) -> list[Vocabulary]:
-    sides: list[Vocabulary] = []
+def _vocabularies(files: MarianFiles, settings: Architecture) -> list[SpmVocabulary]:
+    sides: list[SpmVocabulary] = []
     for spm, ids, size in zip((files.source, files.target), files.lists, settings.dim_vocabs, strict=True):
         if sides and (spm, ids) == (files.source, files.lists[0]):
             sides.append(sides[0])
@@ -908,7 +908,7 @@ def _listed_tokens(path: Path) -> tuple[list[str], tuple[int, int]]:
     return sorted(ids, key=ids.__getitem__), (ids.get("<unk>", -1), ids.get("</s>", -1))
 
 
-def _ordered(model: bytes, names: Sequence[str], special: tuple[int, int]) -> Vocabulary:
+def _ordered(model: bytes, names: Sequence[str], special: tuple[int, int]) -> SpmVocabulary:
     """Return a vocabulary in heedful's order."""
     unknown, end = special
     if min(special) < 0 or unknown == end or max(special) >= len(names):
@@ -924,13 +924,13 @@ def _ordered(model: bytes, names: Sequence[str], special: tuple[int, int]) -> Vo
             if name in known:
                 continue
         others.append(name)
-    return Vocabulary(model, (*SPECIALS, *others), (pad, unknown, -1, end, *rest))
+    return SpmVocabulary(model, (*SPECIALS, *others), (pad, unknown, -1, end, *rest))
 
 
 # Shortlists
 
 
-def read_shortlist(path: Path, sides: Sequence[Vocabulary], copied: bool) -> Shortlist:
+def read_shortlist(path: Path, sides: Sequence[SpmVocabulary], copied: bool) -> Shortlist:
     """Read a binary shortlist; with `copied`, a source token may also be written as it is."""
     what = "a shortlist for vocabularies of these sizes"
     S, T = (sum(i >= 0 for i in side.order) for side in sides)
