@@ -227,8 +227,6 @@ class Distillation:
                 f"{self.out}: the sentences are not those that it was begun with: a file or a setting of the section "
                 f"data has changed. {OTHERS}"
             )
-        if not folders(self.out):  # otherwise the run has its own
-            self._keep({**self.record, **self.asked.plain()})
 
     def translate(self, progress: Callable[[BulkProgress], object] | None = None) -> BulkReport:
         """Translate what is not translated yet, and write the pairs to learn from.
@@ -249,6 +247,8 @@ class Distillation:
                 **self.asked.translating,
             )
             release_memory(pick(self.config.training.device))
+        if not folders(self.out):  # otherwise the run has its own; what is there is known to be this teacher's now
+            self._keep({**self.record, **self.asked.plain()})
         if report.outputs or not (self.folder / PAIRS).exists():
             self._write_pairs()
         return report

@@ -20,6 +20,11 @@ class _Memories(Memory):
 
     each: tuple[Memory, ...] = ()
 
+    def admit(self, prefixes: Sequence[Sequence[int]]) -> None:
+        """Allow the tokens of prefixes in every model's memory."""
+        for memory in self.each:
+            memory.admit(prefixes)
+
     def select(self, rows: Tensor) -> _Memories:
         """Return the memories of some sentences, in the order of `rows`."""
         return self._of([memory.select(rows) for memory in self.each])

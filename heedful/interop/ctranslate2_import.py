@@ -55,6 +55,7 @@ SIZES = {"float32": 4, "int8": 1, "int16": 2, "int32": 4, "float16": 2, "bfloat1
 OLD_TYPES = {4: "float32", 2: "int16", 1: "int8"}  # by the size of a number, before version 4
 OLD_SCALE = 1000.0  # of 16 bits, in files that have none
 VARIABLES, NAME, RANK = 20_000, 1_000, 8  # at most: variables, bytes of a name, dimensions
+ALIASED = 4  # times the size of the file at most, by aliases; tied embeddings have three names
 LAYERS = 64
 LONGEST = 1_024  # tokens of a source, which is where CTranslate2 cuts one by itself
 ABSENT = -100.0  # the bias of a token that the file does not have: its probability is 0 in float32
@@ -170,6 +171,8 @@ class WeightsFile:
             self.variables[alias] = self.variables[name]
             if (scale := f"{name}_scale") in self.variables:  # CTranslate2 takes it along, too
                 self.variables[f"{alias}_scale"] = self.variables[scale]
+        if sum(variable.size for variable in self.variables.values()) > ALIASED * size:
+            raise self._error(f"by aliases its variables have more than {ALIASED} times its bytes; the file is damaged")
         if file.tell() != size:
             raise self._error(f"there are {size - file.tell():,} bytes after the last variable; the file is damaged")
         self.unused = set(self.variables)
@@ -256,7 +259,10 @@ class WeightsFile:
             return default
         if self.shape(name) != ():
             raise self._error(f"'{name}' has the shape {self.shape(name)}, expected a single number")
-        return float(self.numbers(name))
+        number = float(self.numbers(name))
+        if not math.isfinite(number):
+            raise self._error(f"'{name}' is {number}, expected a finite number; the file is damaged")
+        return number
 
     def used(self, name: str) -> None:
         """Count a variable, and its scale, as used: it was read under another name."""
@@ -696,9 +702,10 @@ class _Layout(NamedTuple):
             _ = config.channels
         except HeedfulError as error:
             raise ModelError(f"{where}: {error}") from None
-        (order, rows), other = (_positions(weights, side, D) for side in ("encoder", "decoder"))
-        if not torch.equal(order, other[0]):
+        (order, rows, positions), other = (_positions(weights, side, D) for side in ("encoder", "decoder"))
+        if not torch.equal(order, other[0]) or positions != other[2]:
             raise ModelError(f"{where}: the encoder and the decoder have different positions")
+        model["positions"] = positions
         return cls(model, math.sqrt(D) if model["scale"] else 1.0, order, min(rows, other[1]))
 
 
@@ -737,8 +744,8 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return one is other or torch.equal(one, other)
 
 
-def _positions(weights: WeightsFile, side: str, D: int) -> tuple[Tensor, int]:
-    """Return the order of dimensions in which a table of positions is heedful's, and how many positions it has."""
+def _positions(weights: WeightsFile, side: str, D: int) -> tuple[Tensor, int, str]:
+    """Return the order of dimensions in which a table of positions is heedful's, how many it has, and their kind."""
     name = f"{side}/position_encodings/encodings"
     if name not in weights:
         raise ModelError(
@@ -747,14 +754,16 @@ def _positions(weights: WeightsFile, side: str, D: int) -> tuple[Tensor, int]:
     shape = weights.shape(name)
     if len(shape) != 2 or shape[1] != D or not 1 <= shape[0] <= 1_000_000:
         raise ModelError(f"{weights.where}: '{name}' has the shape {shape}, expected vectors of {D}")
-    table, wanted = weights.tensor(name), positions(shape[0], D)
+    table = weights.tensor(name)
     first, near, far = TABLE
     near = max(near, {"float16": 2e-3, "bfloat16": 1e-2}.get(weights.variables[name].type, 0.0))
     alternating = torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
-    for order in (torch.arange(D), alternating):
-        difference = (table[:, order] - wanted).abs()
-        if difference[:first].max() <= near and difference.max() <= far:
-            return order, shape[0]
+    for kind in ("sinusoid", "marian"):
+        wanted = positions(shape[0], D, kind=kind)
+        for order in (torch.arange(D), alternating):
+            difference = (table[:, order] - wanted).abs()
+            if difference[:first].max() <= near and difference.max() <= far:
+                return order, shape[0], kind
     raise ModelError(
         f"{weights.where}: '{name}' are not the usual sines and cosines; other positions are not supported"
     )

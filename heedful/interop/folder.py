@@ -54,7 +54,7 @@ from heedful.models import Network, build
 from heedful.models.device import memory_guard
 from heedful.models.shortlist import Shortlist
 from heedful.models.transformer import Transformer
-from heedful.text import Codec
+from heedful.text import END, Codec
 from heedful.text.segments import READ
 from heedful.trace.readout import READOUT, Readout, read_readout, readout_file
 
@@ -292,9 +292,12 @@ class ModelFolder:
         limit = 8 * (sizes[0] + 1 + sizes[1] + sizes[0] * min(CANDIDATES, sizes[1])) + HEADER[0]
         tensors = unpack(self.content(SHORTLIST, limit, f"{SHORTLIST} of a model with these vocabularies"), SHORTLIST)
         try:
-            return Shortlist.build(tensors, *sizes)
+            shortlist = Shortlist.build(tensors, *sizes)
         except ShapeError as error:
             raise ModelError(f"{SHORTLIST}: {error}") from None
+        if not bool((shortlist.always == END).any()):
+            raise ModelError(f"{SHORTLIST}: always lacks </s>, so that no translation would end")
+        return shortlist
 
     def tensors(self, name: str, copies: int = 1) -> dict[str, Tensor]:
         """Return the tensors of a listed file, which may have `copies` of each weight."""

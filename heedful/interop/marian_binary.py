@@ -338,7 +338,9 @@ def read_yaml(raw: bytes, where: str) -> dict[str, Any]:
         if key is None:
             if not current or not isinstance(settings[current], list | None):
                 raise ModelError(f"{where}, line {number}: there is no key before this item")
-            settings[current] = [*(settings[current] or []), _value(text, where, number)]
+            if settings[current] is None:
+                settings[current] = []
+            settings[current].append(_value(text, where, number))
             continue
         if key in settings:
             raise ModelError(f"{where}, line {number}: '{key:.100}' is there twice")
@@ -499,7 +501,8 @@ class Architecture(NamedTuple):
             if value not in options:
                 shown = " or ".join(str(option).lower() for option in options if option is not None)
                 raise ModelError(f"{name} is {value!r:.80}; only {name}: {shown} is supported")
-        if any(kind not in ("sequence", None) for kind in plain.get("input-types") or []):
+        kinds = plain.get("input-types") or []
+        if any(kind not in ("sequence", None) for kind in (kinds if isinstance(kinds, list) else [kinds])):
             raise ModelError(f"input-types is {plain['input-types']!r:.80}; only sequences are supported")
         if self.norms() not in NORMS:
             raise ModelError(
@@ -631,7 +634,10 @@ def read_weights(path: Path) -> MarianWeights:
         raise ModelError(f"{path}: {error}") from None
     if EMBEDDED not in arrays:
         raise ModelError(f"{path}: this file has no settings ({EMBEDDED}), so it is not a model of Marian")
-    raw = arrays.pop(EMBEDDED).numbers.tobytes()
+    embedded = arrays.pop(EMBEDDED).numbers
+    if embedded.nbytes > SETTINGS:
+        raise ModelError(f"{path}: {EMBEDDED} has {embedded.nbytes:,} bytes; at most {SETTINGS:,} are read")
+    raw = embedded.tobytes()
     settings = read_yaml(raw.partition(b"\0")[0], f"{path}: {EMBEDDED}")
     kinds = sorted({array.numbers.dtype.itemsize * 8 for array in arrays.values() if array.multiplier})
     remark = "weights: fp32"
@@ -713,6 +719,8 @@ def _weight(name: str, kind: int, shape: tuple[int, ...], raw: bytes) -> Weight:
         raise ModelError(
             f"'{name}' has {len(raw):,} bytes, but its shape {shape} needs {needed:,}; the file is damaged"
         )
+    if not all(shape):
+        raise ModelError(f"'{name}' has the shape {shape!s:.100}, with no numbers; the file is damaged")
     numbers = np.frombuffer(raw, dtype, count)
     if kind not in QUANTISED:
         return Weight(numbers.reshape(shape))

@@ -45,6 +45,11 @@ class Memory:
         scorer = cast(Scorer, model)  # only models with a shortlist allow some tokens
         return (self.allowed if some is None else self.allowed.part(some, scorer)).log_probs(scorer, hidden)
 
+    def admit(self, prefixes: Sequence[Sequence[int]]) -> None:
+        """Allow the tokens that each sentence is told to begin with, whatever a shortlist says, in place."""
+        if self.allowed is not None:
+            self.allowed.admit(prefixes)
+
     def select(self, rows: Tensor) -> Memory:
         """Return the memory of some sentences, in the order of `rows`."""
         return Memory(

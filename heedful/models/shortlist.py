@@ -8,7 +8,7 @@ alone, not from the others of its batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -73,6 +73,14 @@ class Allowed:
         """Overwrite those of some `rows`, in place."""
         self.keep.index_copy_(0, rows, other.keep)
         return Allowed(self.keep)
+
+    @torch.inference_mode()
+    def admit(self, prefixes: Sequence[Sequence[int]]) -> None:
+        """Allow the tokens that each sentence is told to begin with, too, in place."""
+        for row, prefix in enumerate(prefixes):
+            if prefix:
+                self.keep[row, list(prefix)] = True
+                self.rows = None
 
     def log_probs(self, model: Scorer, hidden: Tensor) -> Tensor:
         """Return the log-probabilities among the allowed tokens, -∞ for all others.  (B·K, D) -> (B·K, V).

@@ -259,6 +259,7 @@ class DecodePipeline:
     ) -> list[list[Hypothesis]]:
         """Return the `n_best` hypotheses of each sentence: samples, or those of a beam (of 1: greedy)."""
         how, limits = self.how, self.limits(encoded, prefixes)
+        memory.admit(prefixes)
         sources = [one.ids for one in encoded]
         if how.sample and self.slots is not None:
             return self.slots.decode(memory, limits, how, prefixes, sources)
@@ -457,7 +458,9 @@ class DecodePipeline:
         ids = segment.encoded.ids
         rules = Rules(self.limits([segment.encoded], [prefix]), self.device, self.how, [prefix])
         choose = Sampler(self.how, [ids], [0]) if self.how.sample else argmax
-        yield from decode_steps(self.parts.model, self.encode([segment.encoded]), rules, choose, NeedWeights())
+        memory = self.encode([segment.encoded])
+        memory.admit([prefix])
+        yield from decode_steps(self.parts.model, memory, rules, choose, NeedWeights())
 
 
 def _word_at(source: Text, token: int) -> str:
@@ -710,6 +713,7 @@ class DecodeBatch:
         self._stopped_samples: set[int] = set()
         with torch.inference_mode():
             self.memory = pipeline.encode([segment.encoded for segment in segments]) if memory is None else memory
+        self.memory.admit(prefixes)
         self.limits = pipeline.limits([segment.encoded for segment in segments], prefixes)
 
     def stop(self, row: int) -> None:

@@ -125,12 +125,15 @@ def _pair_source(pairs: Sequence[tuple[str, str]] | str | Path, name: str, links
 def _measured_readout(
     parts: ModelParts, device: torch.device, pairs: Sequence[tuple[Any, str]], batch_tokens: int
 ) -> Readout | None:
-    """Return the read-out of a model with the rates of its alarms; None for too few pairs, or without attention."""
-    if len(pairs) < FEWEST:
-        return None
+    """Return the read-out of a model with the rates of its alarms, or without them for too few pairs.
+
+    None for a model without attention, and for one that keeps the read-out it has.
+    """
     translator = Translator(parts, device)
-    rates = measure_alarms(translator, pairs, batch_tokens=batch_tokens)
-    return None if rates is None else replace(translator.readout, alarms=rates)
+    rates = measure_alarms(translator, pairs, batch_tokens=batch_tokens) if len(pairs) >= FEWEST else None
+    if rates is None:
+        return translator.parts_to_write().readout if parts.readout is None else None
+    return replace(translator.readout, alarms=rates)
 
 
 train_model = partial(run_training, measure_alarms=_measured_readout)  # what `heedful train` calls

@@ -147,7 +147,7 @@ def _identity(module: torch.nn.Module, D: int) -> None:
 def config(D: int) -> Any:
     """The settings of a layer with one head, of any width."""
     drop = {"dropout": 0.0, "attention_dropout": 0.0, "inner_dropout": 0.0}
-    return SimpleNamespace(width=D, channels=D, inner=1, norm="pre", activation="relu", **drop)
+    return SimpleNamespace(width=D, channels=D, inner=1, norm="pre", activation="relu", cell="self-attention", **drop)
 
 
 def multi_head(look: bool) -> Callable[[Problem], Result]:

@@ -39,11 +39,10 @@ def test_convert_names_what_is_not_possible(heedful_cli, model, tmp_path):
     assert not (tmp_path / "n").exists()
 
 
-def test_a_converted_folder_is_not_opened_as_a_model(heedful_cli, model, tmp_path):
+def test_a_converted_folder_opens_as_the_model(heedful_cli, model, tmp_path):
     heedful_cli("convert", model, "--to", "ctranslate2", "--out", tmp_path / "n")
-    done = heedful_cli("translate", tmp_path / "n", "a b")
-    assert done.code == 2
-    assert "--engine ctranslate2" in done.err
+    texts = b"a b c\nbead cafe\n"
+    assert heedful_cli("translate", tmp_path / "n", stdin=texts).out == heedful_cli("translate", model, stdin=texts).out
 
 
 def test_translate_gives_the_same_lines_and_names_the_engine(heedful_cli, model):

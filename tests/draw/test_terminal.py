@@ -159,7 +159,7 @@ def test_a_panel_uses_the_width():
 @given(st.lists(st.text("abcमैंहू我吃", min_size=1, max_size=8), max_size=40), st.integers(40, 120))
 @quick
 def test_the_legend_lists_every_word_by_number(source, width):
-    legend = heatmap(trace_of(source, ["x"]), width).split("\n\n")[0]
+    legend = heatmap(trace_of(source, ["x"]), width, sinks="keep").split("\n\n")[0]
     assert legend.startswith("source: 1 ")
     entries = [e for line in legend.removeprefix("source:").split("\n") for e in line.strip().split("  ")]
     assert entries == [f"{n} {word}" for n, word in enumerate([*source, "</s>"], 1)]
@@ -250,8 +250,8 @@ def test_a_sign_is_never_cut_in_two():
 def test_the_read_out_is_said():
     trace = trace_of(["a", "b"], ["A"])
     many = Trace(trace.source, trace.target, np.repeat(trace.weights, 2, axis=1), trace.log_probs)
-    assert "\nread-out: mean of all layers and heads\n" in heatmap(many)
-    assert "\nread-out: layer 1, head 2\n" in heatmap(many.only(1, 2))
+    assert "\nread-out: mean of all layers and heads\n" in heatmap(many, sinks="keep")
+    assert "\nread-out: layer 1, head 2\n" in heatmap(many.only(1, 2), sinks="keep")
 
 
 def test_alarms_are_said_below():

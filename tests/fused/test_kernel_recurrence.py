@@ -15,7 +15,7 @@ from heedful.fused.cpu import recurrence
 from heedful.fused.triton import recurrent_attention
 from heedful.fused.triton.launch import Kernel
 from heedful.fused.unrolled import DecoderOutput, DecoderSpec, unrolled_decoder
-from heedful.models.rnn import CELLS
+from heedful.models.rnn import kind_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 SIZES = {"B": 2, "S": 5, "T": 2, "D": 6, "E": 4, "A": 7, "K": 3}
@@ -34,7 +34,7 @@ def given(spec: DecoderSpec, additive: bool, device: str, sizes: dict[str, int] 
     """Random tensors for `unrolled_decoder` in float64, with input feeding; sentences of several lengths."""
     B, S, T, D, E, A, K = (SIZES | (sizes or {})).values()
     A = A if additive else D
-    G = CELLS[spec.cell].gates * D
+    G = kind_of(spec.cell).gates * D
     shapes = {"x": (T, B, K), "keys": (B, S, A), "values": (B, S, E)}
     for layer in range(spec.layers):
         shapes |= {f"W{layer}": (G, D if layer else K), f"U{layer}": (G, D), f"b_W{layer}": (G,), f"b_U{layer}": (G,)}

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported_models import parts_of
 from random_translators import random_parts
 from tiny_captioner import captioner
 
-from heedful.config import Config
 from heedful.decoding import Decoding, beam, greedy
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError
@@ -23,41 +23,15 @@ from heedful.interop import ctranslate2 as interop
 from heedful.interop.ctranslate2 import write_ctranslate2
 from heedful.interop.ctranslate2_import import WeightsFile
 from heedful.interop.folder import ModelParts
-from heedful.models import build
 from heedful.text import END, PAD, START, Codec, pad
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-TEXTS = ["A b, c. Then d! E f? (g h) bead cafe, deaf; face: a.", "the quick brown fox jumps over the lazy dog"]
 VARIANTS = list(
     itertools.product(
         ("pre", "post"), ("relu", "gelu", "silu"), ("none", "target", "all"), (False, True), (True, False)
     )
 )
-
-
-def parts_of(joint: bool = True, seed: int = 1, **settings: Any) -> ModelParts:
-    """Return a small Transformer with random weights in which `<pad>` is improbable, as in a trained one."""
-    model = {
-        "family": "transformer",
-        "width": 16,
-        "heads": 2,
-        "inner": 24,
-        "layers": 2,
-        "decoder_layers": 3,
-        **settings,
-    }
-    config = Config.build({"model": model, "text": {"kind": "bpe", "size": 60, "joint": joint, "max_length": 40}})
-    source = Codec.train(TEXTS, config.text)
-    target = source if joint else Codec.train([text.upper() for text in TEXTS], config.text)
-    torch.manual_seed(seed)
-    network = build(config.model, len(source), len(target)).eval()
-    with torch.no_grad():
-        for name, weight in network.named_parameters():
-            weight.add_(0.3 * torch.randn_like(weight))
-            if name in ("embedding.weight", "W_o"):
-                weight[PAD] = 0
-    return ModelParts(config, network, source, target)
 
 
 def weights_of(folder: Path) -> WeightsFile:

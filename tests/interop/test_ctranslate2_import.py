@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from ctranslate2_models import foreign_model, texts
+from exported_models import parts_of
 from random_translators import random_parts
 
 import heedful
@@ -112,11 +113,19 @@ VARIANTS = [
 ]
 
 
+def test_positions_of_marian_come_back(tmp_path):
+    parts = parts_of(positions="marian")
+    write_ctranslate2(tmp_path / "n", parts)
+    back = heedful.load(tmp_path / "n", "cpu")
+    assert back.config.model.positions == "marian"
+    lines = ["a bead", "the quick fox jumps over the lazy dog"]
+    ours, theirs = heedful.Translator(parts).translate(lines, max_length=8), back.translate(lines, max_length=8)
+    assert [one.text for one in ours] == [one.text for one in theirs]
+
+
 @pytest.mark.parametrize(("norm", "activation", "tied", "bias"), VARIANTS)
 @pytest.mark.parametrize("int8", [False, True])
 def test_our_own_export_comes_back(tmp_path, norm, activation, tied, bias, int8):
-    from test_ctranslate2 import parts_of
-
     parts = parts_of(tied == "all", norm=norm, activation=activation, tied=tied, bias=bias, scale=bias)
     write_ctranslate2(tmp_path / "n", parts, int8)
     back = heedful.load(tmp_path / "n", "cpu")

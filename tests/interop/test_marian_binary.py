@@ -297,7 +297,8 @@ def test_heedful_and_transformers_folders_are_not_taken_for_marian_files(tmp_pat
     assert format_of(tmp_path / "ours") is None
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.bin").write_bytes(struct.pack("<I", 6) + b"TransformerSpec" * 9)
-    assert format_of(tmp_path / "other") is None
+    found = format_of(tmp_path / "other")
+    assert found is None or found.name == "ctranslate2"
 
 
 Damage = Callable[[Path], object]

@@ -283,7 +283,7 @@ def group_finished(finished: Sequence[FinishedSentence], tokens: int) -> Iterato
         groups.setdefault((id(one.batch), one.request.trace), []).append(one)
     for group in groups.values():
         sizes = [
-            len(one.hypotheses) * max(one.request.prepared.size(one.index), *(len(h.ids) for h in one.hypotheses))
+            len(one.hypotheses) * max([one.request.prepared.size(one.index), *(len(h.ids) for h in one.hypotheses)])
             for one in group
         ]
         for some in batch_by_length(sizes, tokens):
