@@ -132,10 +132,13 @@ def looks(config: ModelConfig) -> tuple[int, int] | None:
 @torch.no_grad()
 def make(config: ModelConfig) -> Network:
     model = filled(config, SOURCE, TARGET)
-    if getattr(config, "nonlinearity", "") == "relu":  # of four units some are never above 0 without this
+    if getattr(config, "nonlinearity", "") == "relu":
+        # Without this, of four units some are never above 0, or states grow until a tanh after them is 1.
         for key, weight in model.named_parameters():
             if "bias" in key:
-                weight.abs_().add_(1)
+                weight.abs_().add_(0.5)
+            else:
+                weight.mul_(0.3)
     return model
 
 
@@ -315,11 +318,6 @@ def test_hypotheses_of_a_sentence_are_as_many_sentences(config):
             torch.testing.assert_close(weights, wanted_weights)
 
 
-def may_die(config) -> bool:
-    """Whether states may be 0 for all sentences: a few units with relu and random weights."""
-    return getattr(config, "nonlinearity", "tanh") == "relu"
-
-
 @every
 @torch.no_grad()
 def test_a_later_word_changes_nothing_before_it(config):
@@ -330,8 +328,7 @@ def test_a_later_word_changes_nothing_before_it(config):
     other[:, 3] = y[:, 3] % (TARGET - 1) + 1
     changed, _, changed_weights = run(model, memory, other, T)
     torch.testing.assert_close(changed[:, :3], hidden[:, :3], rtol=0, atol=0)
-    same = (changed[:, 3:] == hidden[:, 3:]).all(-1)
-    assert not (same.all() if may_die(config) else same.any())
+    assert not (changed[:, 3:] == hidden[:, 3:]).all(-1).any()
     if weights is not None:
         torch.testing.assert_close(changed_weights[:, :, :, :3], weights[:, :, :, :3], rtol=0, atol=0)
 
@@ -355,8 +352,7 @@ def test_every_weight_learns(config):
     model, (x, keep, y) = make(config), sentences()
     memory = model.encode(x, keep)
     model.logits(model.step(y, model.start(memory, T), memory).hidden).square().mean().backward()
-    still = [key for key, w in model.named_parameters() if w.grad is None or not w.grad.any()]
-    assert all(".reverse" in key or key.endswith("_reverse") for key in still) if may_die(config) else still == []
+    assert [key for key, w in model.named_parameters() if w.grad is None or not w.grad.any()] == []
 
 
 @every
