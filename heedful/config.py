@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,8 +89,23 @@ def _section(name: str, kind: type[Section], settings: Mapping[str, object], who
             families = [family for family, other in MODELS.items() if name == "model" and key in _names(other)]
             hint = f" Models that have {key}: {', '.join(families)}." if families else nearest(key[:100], fields)
             raise ConfigError(f"{unknown}; choose one of {', '.join(sorted(fields))}.{hint}")
-        values[key] = _value(f"{name}.{key}", fields[key], value)
+        try:
+            values[key] = _value(f"{name}.{key}", fields[key], value)
+        except ConfigError as error:
+            raise ConfigError(f"{error}{_other_families(kind, key, value) if name == 'model' else ''}") from None
     return kind(**values)
+
+
+def _other_families(kind: type, key: str, value: object) -> str:
+    """Return which other families of models allow a value, or ""."""
+    allow = {family: _allowed(other, key) for family, other in MODELS.items() if other is not kind}
+    families = [family for family, allowed in allow.items() if str(value) in allowed]
+    return f" {value} needs model.family={' or '.join(families)}." if families else ""
+
+
+def _allowed(kind: type, key: str) -> Sequence[str]:
+    """Return the words that a setting of a family may be, if it is one of words."""
+    return next((f.metadata.get("allowed", ()) for f in dataclasses.fields(kind) if f.name == key), ())
 
 
 def _names(kind: type) -> set[str]:

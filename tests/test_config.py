@@ -331,3 +331,8 @@ def test_a_recipe_need_not_say_its_family(tmp_path, text):
 def test_a_setting_without_its_section_gets_a_guess(text: str, guess: str) -> None:
     with pytest.raises(ConfigError, match=f"'{text}'.*did you mean {guess}"):
         settings([text])
+
+
+def test_a_value_of_another_family_names_that_family() -> None:
+    with pytest.raises(ConfigError, match=r"'lstm'.*self-attention.*model\.family=.*rnn"):
+        Config.build({"model": {"family": "transformer", "cell": "lstm"}})

@@ -107,6 +107,8 @@ def align(
         raise ConfigError("--method and --extra are for the statistical aligner; leave them out with --model")
     if reverse and not model:
         raise ConfigError("--reverse is a second model; name the first with --model")
+    if symmetry == "product" and join:
+        raise ConfigError("--symmetry product multiplies weights, and --join reads links, which have none")
     if symmetry == "product" and not (model and reverse):
         raise ConfigError("--symmetry product multiplies the weights of two models; name them: --model and --reverse")
     if model and not reverse and symmetry not in ("", "forward"):

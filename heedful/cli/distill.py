@@ -90,6 +90,8 @@ def distill(
         "training": {"steps": steps, "seed": seed, "device": device, "threads": threads, "precision": precision},
     }
     chosen = train.settings_of(recipe, set_, named)
+    if resume and not out.exists():
+        raise ConfigError(f"{out}: there is no distillation to resume, and no such folder")
     if resume and not teacher:
         kept: dict[str, object] = {"PAIRS": pairs, "--source": source, "--text": text, "--valid": valid or valid_source}
         kept |= {"--with": with_, "--keep-original": keep_original, "--beam": beam != 5, "--init": init}

@@ -315,5 +315,9 @@ def _check_unused(paths: Sequence[Path], how: Translating) -> None:
     options.check_unused(f"where {' and '.join(map(str, paths))} {what}", changed)
 
 
+MODEL_FILES = (".argosmodel", ".bin", ".npz", ".yml")  # endings of files that are models, or name them
+
+
 def _is_file(path: Path) -> bool:
-    return str(path) == "-" or path.is_file()
+    """Whether this is a file of translations, and no model."""
+    return str(path) == "-" or (path.is_file() and path.suffix.lower() not in MODEL_FILES)

@@ -62,10 +62,10 @@ def readout(
     selected: against gold links with --gold; otherwise against the links of the --reverse model; otherwise against
     those of the statistical aligner, which learns from all PAIRS and needs many. With --text, sentences of the source
     language are enough: the model translates --most of them itself, and the words in them alone, for the aligner to
-    learn from; a few hundred sentences take minutes. Every other pair is held out: the
-    selection is made on one half and measured on both. An existing readout.json is only replaced by a better one, and
-    nothing is saved with fewer than 20 pairs that have links. Without --gold, the new read-out has to be better on the
-    held-out half by two standard errors of the difference, and by at least one point.
+    learn from; a few hundred sentences take minutes. Every other pair is held out: the selection is made on one half
+    and measured on both. An existing readout.json is only replaced by a better one, and nothing is saved with fewer
+    than 20 pairs that have links. Without --gold, the new read-out has to be better on the held-out half by two
+    standard errors of the difference, and by at least one point.
 
     For a model of images, PAIRS are files of captions, --images are their pictures, and --regions are gold regions of
     words. The layers, heads, step and norms with the highest pointing accuracy are selected: the share of words whose
@@ -90,6 +90,11 @@ def readout(
             "with --text",
             {"--gold": gold is not None, "--reverse": reverse is not None, "--images": images is not None}
             | {"--regions": regions is not None, "--columns": bool(columns), "--format": bool(format_)},
+        )
+    elif not (pairs or source or target):
+        raise ConfigError(
+            "no sentences to select by: name files of PAIRS, or use --source and --target, or --text with sentences "
+            "of the source language"
         )
     from heedful.data.formats import subsample
     from heedful.trace.readout import readout_file

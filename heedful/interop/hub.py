@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +54,7 @@ SMALL = [
     marian.TARGET_VOCABULARY,
 ]
 # Parts of a name and of a revision begin with a letter or a digit, so that none of them is `..`, nothing, or an option.
+FOLDERS = 1000  # entries of a folder in which models are looked for
 PART = r"[A-Za-z0-9][\w.-]*"
 NAME = re.compile(rf"({PART}(?:/{PART})?)(?:@({PART}(?:/{PART})*))?", re.ASCII)
 
@@ -64,12 +66,23 @@ def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], Non
     """
     folder = fetch(str(path)) if str(path).startswith(HUB) else Path(path)
     foreign = format_of(folder)
+    if foreign is None and folder.is_dir() and not (folder / marian.CONFIG).exists():
+        _check_inside(folder)
     parts = read_model(folder, device) if foreign is None else foreign.read(folder, device)
     if parts.fault and warn is None:
         raise ModelError(parts.fault)
     if parts.fault and warn is not None:
         warn(parts.fault)
     return parts
+
+
+def _check_inside(folder: Path) -> None:
+    """Raise ModelError for a folder that is no model, but has some in it, as an archive that was unpacked."""
+    inside = sorted(each for each in islice(folder.iterdir(), FOLDERS) if each.is_dir())
+    models = [each for each in inside if (each / marian.CONFIG).is_file() or format_of(each)]
+    if models:
+        names = ", ".join(map(str, models[:3]))
+        raise ModelError(f"{folder}: this folder has no model, but there is one in {names}; open that")
 
 
 def format_of(path: Path) -> ForeignFormat | None:

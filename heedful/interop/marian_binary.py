@@ -154,7 +154,7 @@ class MarianFiles:
             models = [file.name for file in _weights_in(folder)]
             if len(models) != 1:
                 what = f"{len(models)} files of weights, {_listed(models)}" if models else "no file of weights"
-                raise ModelError(f"{where}: there is {what}; give one .bin or .npz file as the path")
+                raise ModelError(f"{where}: found {what}; give one .bin or .npz file as the path")
         model = _beside(folder, models[0], where)
         source, target, lists = _vocabulary_files(folder, where, _named(named, "vocabs"))
         shortlist, remarks = _shortlist_file(folder, where, named.get("shortlist"))

@@ -102,6 +102,7 @@ def test_text_without_references(tiny: Path, tmp_path: Path, heedful_cli: Cli) -
         (["TINY", "PAIRS", "--int8"], "int8"),
         (["TINY", "PAIRS", "--init", "TINY", "--cell", "ssru"], "cell"),
         (["TINY", "PAIRS", "--init", "TINY", "--dry-run"], "init"),
+        (["TINY", "PAIRS", "--resume"], "no distillation to resume"),
     ],
 )
 def test_errors_come_before_the_work(

@@ -309,7 +309,7 @@ def test_with_a_text(heedful_cli, tmp_path):
         (["--text", text, "--gold", text], "--gold has no effect with --text"),
         (["--text", text, "--columns", "1,2"], "--columns has no effect with --text"),
         (["--text", tmp_path / "none.txt"], "none.txt"),
-        ([], "no sentence pairs"),
+        ([], "or --text with sentences of the source language"),
     ):
         refused = heedful_cli("readout", folder, *wrong)
         assert (refused.code, why in refused.err) == (2, True), refused.err

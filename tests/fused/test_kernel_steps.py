@@ -41,9 +41,9 @@ def draw(*shape: int, seed: int = 0, device: str = "cpu") -> Tensor:
 def test_a_cell_is_its_definition(device: str, cell: str, D: int) -> None:
     kernel, gates = GATES[cell]
     x, u = draw(3, 2 * gates * D, seed=1, device=device)[:, ::2], draw(3, gates * D, seed=2, device=device)
-    state = tuple(draw(3, D, seed=seed, device=device) for seed in range(3, 5))[: rnn.CELLS[cell].states]
+    state = tuple(draw(3, D, seed=seed, device=device) for seed in range(3, 5))[: rnn.kind_of(cell).states]
     before = [t.clone() for t in (x, u, *state)]
-    torch.testing.assert_close(kernel(x, u, state), rnn.CELLS[cell].function(x, u, state), **NEAR)
+    torch.testing.assert_close(kernel(x, u, state), rnn.kind_of(cell).function(x, u, state), **NEAR)
     assert all(map(torch.equal, before, (x, u, *state)))
 
 
@@ -103,7 +103,7 @@ def test_a_model_decodes_the_same(
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_an_encoder_reads_both_ways_by_kernels(device: str, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gates, B, S, D = rnn.CELLS[cell].gates, 3, 4, 5
+    gates, B, S, D = rnn.kind_of(cell).gates, 3, 4, 5
     torch.manual_seed(0)
     shapes = ((2, gates * D, 6), (2, gates * D, D), (2, gates * D), (2, gates * D))
     weights = tuple(torch.randn(shape, dtype=torch.float64, device=device, requires_grad=True) for shape in shapes)

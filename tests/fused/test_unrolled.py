@@ -14,7 +14,7 @@ from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
 from heedful.fused.cpu import recurrence
 from heedful.fused.unrolled import DecoderSpec, unrolled_decoder
 from heedful.models import NeedWeights, Network, build, rnn
-from heedful.models.rnn import CELLS, RecurrentState
+from heedful.models.rnn import RecurrentState, kind_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SCORES = ("additive", "concat", "dot", "general", "scaled")
@@ -98,7 +98,7 @@ def test_it_is_the_plain_loop(config, together, monkeypatch):
 def given(spec: DecoderSpec, additive: bool, feed: bool) -> dict[str, Tensor]:
     """Random tensors for `unrolled_decoder`, all of different widths where they may differ."""
     D, E, A, K, B, S, T = 2, 2 if spec.query else 0, 3 if additive else 2, 3, 2, 3, 2
-    G = CELLS[spec.cell].gates * D
+    G = kind_of(spec.cell).gates * D
     shapes = {"x": (T, B, K)}
     for layer in range(spec.layers):
         shapes |= {f"W{layer}": (G, D if layer else K), f"U{layer}": (G, D), f"b_W{layer}": (G,), f"b_U{layer}": (G,)}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import heedful
 from heedful.errors import ModelError
-from heedful.interop import fetch
+from heedful.interop import fetch, open_parts
 
 hub = pytest.importorskip("huggingface_hub")
 errors = pytest.importorskip("huggingface_hub.errors")
@@ -146,3 +148,11 @@ def test_a_bare_name_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match="there is no such model folder"):
         heedful.load("Helsinki-NLP/opus-mt-hi-en")
+
+
+def test_a_folder_of_models_names_them(tmp_path: Path) -> None:
+    """As an archive is unpacked: the models are one level below."""
+    (tmp_path / "models" / "one").mkdir(parents=True)
+    (tmp_path / "models" / "one" / "config.json").write_text('{"model_type": "marian"}')
+    with pytest.raises(ModelError, match=re.escape(str(tmp_path / "models" / "one"))):
+        open_parts(tmp_path / "models", torch.device("cpu"))

@@ -195,6 +195,29 @@ def test_all_ways_of_decoding_obey_the_shortlist(tmp_path: Path, kind: str) -> N
     assert [one.ids for one in both] == expected
 
 
+@pytest.mark.parametrize("how", [{}, {"beam": 4}, {"sample": True}, {"beam": 4, "n_best": 2}], ids=str)
+def test_a_prefix_may_have_tokens_that_the_shortlist_lacks(tmp_path: Path, how: dict[str, Any]) -> None:
+    files.student(tmp_path / "m")
+    short, every = (heedful.load(tmp_path / "m", "cpu", shortlist=on) for on in (True, False))
+    codec = short.parts.target
+    text = "the old cat"
+    source = short.parts.source_codec.ids([text])
+    with torch.inference_mode():
+        x = torch.from_numpy(pad(source))
+        allowed = short.parts.model.encode(x, x != 0).allowed
+    assert allowed is not None
+    words = [word for word in ["you", "never", "sing", "near", "my", "garden"] if codec.ids([word])[0][:-1]]
+    lacking = [word for word in words if not all(allowed.keep[0, i] for i in codec.ids([word])[0][:-1])]
+    assert lacking
+    for word in lacking[:2]:
+        for translator in (short, every, heedful.load([tmp_path / "m", tmp_path / "m"], "cpu")):
+            done = translator.translate(text, prefix=word, max_length=8, **how)
+            assert done.text.startswith(word)
+            assert np.isfinite(done.score)
+        streamed = "".join(token.text for token in short.stream(text, prefix=word, max_length=8))
+        assert streamed.strip().startswith(word)
+
+
 def test_the_worker_of_a_service_gets_the_shortlist(tmp_path: Path) -> None:
     from heedful.serve.engine.worker import pack, unpack
 
