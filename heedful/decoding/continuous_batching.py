@@ -81,7 +81,8 @@ class ContinuousBatch:
         self, memory: Memory, ids: Sequence[int], limits: Sequence[int], prefixes: Sequence[Sequence[int]]
     ) -> None:
         """Add the sentences of a memory, which is consumed; `limits` and `prefixes` are those of `Rules`."""
-        memory.admit(prefixes)
+        if any(prefixes):
+            memory.admit(prefixes)
         sizes = memory.keep.sum(1).tolist()
         new = [_RunningSequence(*each) for each in zip(ids, sizes, strict=True)]
         memory = self._fit_width(memory, max(sizes))

@@ -259,7 +259,8 @@ class DecodePipeline:
     ) -> list[list[Hypothesis]]:
         """Return the `n_best` hypotheses of each sentence: samples, or those of a beam (of 1: greedy)."""
         how, limits = self.how, self.limits(encoded, prefixes)
-        memory.admit(prefixes)
+        if any(prefixes):
+            memory.admit(prefixes)
         sources = [one.ids for one in encoded]
         if how.sample and self.slots is not None:
             return self.slots.decode(memory, limits, how, prefixes, sources)
@@ -459,7 +460,8 @@ class DecodePipeline:
         rules = Rules(self.limits([segment.encoded], [prefix]), self.device, self.how, [prefix])
         choose = Sampler(self.how, [ids], [0]) if self.how.sample else argmax
         memory = self.encode([segment.encoded])
-        memory.admit([prefix])
+        if prefix:
+            memory.admit([prefix])
         yield from decode_steps(self.parts.model, memory, rules, choose, NeedWeights())
 
 
@@ -713,7 +715,8 @@ class DecodeBatch:
         self._stopped_samples: set[int] = set()
         with torch.inference_mode():
             self.memory = pipeline.encode([segment.encoded for segment in segments]) if memory is None else memory
-        self.memory.admit(prefixes)
+        if any(prefixes):
+            self.memory.admit(prefixes)
         self.limits = pipeline.limits([segment.encoded for segment in segments], prefixes)
 
     def stop(self, row: int) -> None:
